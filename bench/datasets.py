@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 
 from bench.effort import Effort
 from bench.first_line import streamed
@@ -185,7 +185,7 @@ def _items(count: int, changed: int = 0) -> Iterator[dict[str, Any]]:
 
 def _read(port: int, count: int) -> float:
     """Changes a second that one client reads from the first to the last."""
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+    with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         since = read = 0
         began = time.monotonic()
         while read < count:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import psutil
 import pymongo
 import redis
@@ -201,7 +201,7 @@ class Platform:
                     )  # fmt: skip
                 self.pids[name] = process.pid
                 ends.callback(end_tree, process)
-            wait_until(lambda: httpx.get(f"{self.url}/health/live", trust_env=False).is_success, what="the gateway")
+            wait_until(lambda: httpx2.get(f"{self.url}/health/live", trust_env=False).is_success, what="the gateway")
             wait_until(lambda: self._signs_of_life() >= {*names} - {"gateway"}, what="beat and worker")
             yield
 
@@ -338,7 +338,7 @@ def fill(order: Callable[..., Facts], size: Size) -> float:
 
 def watch(stack: Platform, order: Callable[..., Facts], size: Size) -> Steady:
     began, messages, cancels = time.monotonic(), list[float](), dict[str, float]()
-    with httpx.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
+    with httpx2.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
         while (passed := time.monotonic() - began) < size.steady:
             messages.append(float(stack.broker.llen(QUEUE)))
             if passed >= len(cancels) * CANCEL_EVERY and (attempt := order(keep=True)["kept"]):

@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
-import httpx
+import httpx2
 import uvicorn
 
 from bench.cpu import end_tree
@@ -245,7 +245,7 @@ def fake_nodes(count: int, environment: dict[str, str]) -> Iterator[Callable[...
         command = [sys.executable, "-m", "bench.fake_nodes", str(count), str(control.fileno())]
         process = subprocess.Popen(command, env=environment, pass_fds=[control.fileno()])
         port = control.getsockname()[1]
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
+    with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
 
         def order(**fields: Any) -> Facts:
             facts: Facts = client.post("/", json=fields).raise_for_status().json()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import psutil
 
 from bench.cpu import tree_seconds
@@ -207,7 +207,7 @@ class Fleet:
         self.nodes, self._size = nodes, size
         self.stack, self._proxies, self._stores = stack, proxies, stores
         self.order: Callable[..., Facts] = lambda **_: {}
-        self.http = httpx.Client(base_url=stack.url, timeout=60, trust_env=False)
+        self.http = httpx2.Client(base_url=stack.url, timeout=60, trust_env=False)
         self.posted = 0
 
     def measure(self, step: Callable[[], object]) -> Spent:
@@ -276,13 +276,13 @@ class Fleet:
             answered(lambda: self.http.get(path, headers={"Accept": "text/html, application/json"}))
 
 
-def answered(ask: Callable[[], httpx.Response]) -> None:
+def answered(ask: Callable[[], httpx2.Response]) -> None:
     """Ask again where the platform cannot answer (503): other work on the machine may keep its stores from answering.
-    Raises `httpx.HTTPStatusError`.
+    Raises `httpx2.HTTPStatusError`.
     """
     for pause in (1.0, 2.0, 4.0, None):
         answer = ask()
-        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or pause is None:
+        if answer.status_code != httpx2.codes.SERVICE_UNAVAILABLE or pause is None:
             break
         time.sleep(pause)
     answer.raise_for_status()

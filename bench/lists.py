@@ -10,7 +10,7 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
-import httpx
+import httpx2
 
 from bench.dispatch import Platform, platform
 from bench.effort import Effort
@@ -54,7 +54,7 @@ def run(effort: Effort) -> list[Row]:
     with platform() as stack:
         fill(stack, count)
         summed = sum_up(stack, count)
-        with stack.parts("gateway"), httpx.Client(base_url=stack.url, timeout=60, trust_env=False) as http:
+        with stack.parts("gateway"), httpx2.Client(base_url=stack.url, timeout=60, trust_env=False) as http:
             seconds = {name: list_seconds(http, wanted) for name, wanted in LISTS.items()}
             answers = search(http, "first-of-all")
             readable = readable_seconds(stack.url)
@@ -123,13 +123,13 @@ def sum_up(stack: Platform, count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def spider_seconds(http: httpx.Client, wanted: dict[str, str]) -> float:
+def spider_seconds(http: httpx2.Client, wanted: dict[str, str]) -> float:
     """Seconds of the median answer, for all users' jobs or one user's."""
     address = "/console/spiders/default/seo"
     return statistics.median(_seconds(http, address, {"days": "90", **wanted}) for _ in range(ROUNDS))
 
 
-def list_seconds(http: httpx.Client, wanted: dict[str, Any]) -> float:
+def list_seconds(http: httpx2.Client, wanted: dict[str, Any]) -> float:
     """Seconds of the median answer, for a full page, or all that there is."""
     times = []
     for _ in range(ROUNDS):
@@ -141,7 +141,7 @@ def list_seconds(http: httpx.Client, wanted: dict[str, Any]) -> float:
     return statistics.median(times)
 
 
-def page_seconds(http: httpx.Client, wanted: dict[str, Any]) -> dict[str, float]:
+def page_seconds(http: httpx2.Client, wanted: dict[str, Any]) -> dict[str, float]:
     """Seconds of the median answer: the page itself, and what it asks for once it is shown."""
     return {
         name: statistics.median(_seconds(http, path, wanted) for _ in range(ROUNDS))
@@ -149,13 +149,13 @@ def page_seconds(http: httpx.Client, wanted: dict[str, Any]) -> dict[str, float]
     }
 
 
-def _seconds(http: httpx.Client, path: str, wanted: dict[str, Any]) -> float:
+def _seconds(http: httpx2.Client, path: str, wanted: dict[str, Any]) -> float:
     began = time.perf_counter()
     http.get(path, params=wanted, headers={"Accept": "text/html, application/json"}).raise_for_status()
     return time.perf_counter() - began
 
 
-def delete(http: httpx.Client) -> tuple[int, float]:
+def delete(http: httpx2.Client) -> tuple[int, float]:
     """How many of a user's jobs were deleted, and in how many seconds."""
     body: dict[str, Any] = {"filter": {"user_id": "user-3"}, "action": "delete"}
     body["expect"] = http.post("/jobs/bulk", json=body).raise_for_status().json()["matched"]
@@ -168,7 +168,7 @@ def delete(http: httpx.Client) -> tuple[int, float]:
         body["after"] = report["next"]
 
 
-def search(http: httpx.Client, text: str) -> list[float]:
+def search(http: httpx2.Client, text: str) -> list[float]:
     """Seconds of each answer until the oldest job of all was found."""
     times, after = list[float](), None
     while True:

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import redis
 
 from bench.effort import Effort
@@ -101,7 +101,7 @@ def searches(there: Stage, size: Size) -> list[Row]:
     play = Play(there.database, there.redis)
     play.start()
     end = fill(LogStore(there.database), play.id, size.lines)
-    with httpx.Client(base_url=f"{there.url}/jobs/{play.id}/logs", timeout=60, trust_env=False) as http:
+    with httpx2.Client(base_url=f"{there.url}/jobs/{play.id}/logs", timeout=60, trust_env=False) as http:
         seconds = {name: median(http, "search", query, size.rounds) for name, query in SEARCHES.items()}
         seconds["count by level"] = median(http, "index", {"level": "WARNING"}, size.rounds)
         seconds["read a line in its middle"] = median(http, "lines", {"line": size.lines // 2}, size.rounds)
@@ -136,7 +136,7 @@ def line(number: int, draw: random.Random) -> bytes:
     return b"%b %b\n" % (head, words)
 
 
-def median(http: httpx.Client, what: str, query: dict[str, Any], rounds: int) -> float:
+def median(http: httpx2.Client, what: str, query: dict[str, Any], rounds: int) -> float:
     took = []
     for _ in range(rounds):
         began = time.monotonic()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from bench.effort import Effort
 from bench.first_line import WARM_UP, WHAT, deploy, line_of
@@ -67,7 +67,7 @@ def beside_a_large_one(spiders: int, rounds: int) -> Row:
 
 
 @contextmanager
-def _gateway(spiders: int = 0) -> Iterator[httpx.Client]:
+def _gateway(spiders: int = 0) -> Iterator[httpx2.Client]:
     """A gateway whose node has a small project, and also a large one with `spiders`, if that is not 0."""
     large = [
         SpiderInfo(project="large", version=number, latest=number == "2", name=f"spider{one}", module=f"large.s{one}")
@@ -78,7 +78,7 @@ def _gateway(spiders: int = 0) -> Iterator[httpx.Client]:
     with (
         tempfile.TemporaryDirectory() as folder,
         running_gateway(Path(folder), [*small, *large]) as (port, _),
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client,
+        httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client,
     ):
         yield client
 
@@ -86,7 +86,7 @@ def _gateway(spiders: int = 0) -> Iterator[httpx.Client]:
 _numbers = itertools.count()
 
 
-def _answer(gateway: httpx.Client) -> float:
+def _answer(gateway: httpx2.Client) -> float:
     """Seconds of the median answer to a crawl's submission."""
     seconds = []
     for _ in range(REQUESTS):

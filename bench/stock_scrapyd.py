@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from bench.cpu import end_tree
 
@@ -69,7 +69,7 @@ class StockScrapyd:
     def __init__(self, folder: Path, url: str, process: subprocess.Popen[bytes]) -> None:
         self.folder = folder
         self.process = process
-        self._http = httpx.Client(base_url=url, timeout=30, trust_env=False)
+        self._http = httpx2.Client(base_url=url, timeout=30, trust_env=False)
 
     def schedule(self, page: str) -> str:
         """Schedule a crawl of the page. Returns the job's id."""
@@ -93,7 +93,7 @@ class StockScrapyd:
             time.sleep(POLL)
 
     @staticmethod
-    def _checked(answer: httpx.Response) -> Any:
+    def _checked(answer: httpx2.Response) -> Any:
         told = answer.raise_for_status().json()
         assert told["status"] == "ok", told
         return told
@@ -124,7 +124,7 @@ def _warm_up(stock: StockScrapyd) -> None:
         try:
             stock.schedule(f"http://127.0.0.1:9/{uuid.uuid4().hex}")
             break
-        except httpx.TransportError:
+        except httpx2.TransportError:
             assert time.monotonic() < deadline, (stock.folder / "scrapyd.log").read_text()
             time.sleep(0.1)
     stock.wait_idle()

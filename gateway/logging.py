@@ -15,8 +15,8 @@ from structlog.types import EventDict, Processor
 
 #: Libraries that log too much at `info`; the results of tasks are logged by us.
 _QUIET = (
-    "httpx",
-    "httpcore",
+    "httpx2",
+    "httpcore2",
     "pymongo",
     "urllib3",
     "amqp",

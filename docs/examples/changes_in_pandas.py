@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["httpx", "pandas"]
+# dependencies = ["httpx2", "pandas"]
 # ///
 """Which field of which item has changed, in pandas.
 
@@ -12,13 +12,13 @@ import os
 import sys
 from typing import Any
 
-import httpx
+import httpx2
 
 URL = os.environ.get("DISCOVERYBOT_URL", "http://127.0.0.1:8001")
 KEY = os.environ.get("DISCOVERYBOT_KEY")
 
 
-def changes(client: httpx.Client, since: int) -> tuple[list[dict[str, Any]], int]:
+def changes(client: httpx2.Client, since: int) -> tuple[list[dict[str, Any]], int]:
     """All changes after this one, and the number to go on from."""
     found: list[dict[str, Any]] = []
     while True:
@@ -45,7 +45,7 @@ def main() -> None:
 
     name, *cursor = sys.argv[1:]
     headers = {"Authorization": f"Bearer {KEY}"} if KEY else {}
-    with httpx.Client(base_url=f"{URL}/datasets/{name}", headers=headers, timeout=60) as client:
+    with httpx2.Client(base_url=f"{URL}/datasets/{name}", headers=headers, timeout=60) as client:
         found, since = changes(client, int(cursor[0]) if cursor else 0)
     table = pd.DataFrame(rows(found), columns=None if found else ["type", "field"])
     print(table.groupby(["type", "field"]).size().to_string())

@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["httpx", "httpx-sse"]
+# dependencies = ["httpx2"]
 # ///
 """Asks for a crawl, prints its log live, and ends with exit code 0 if the crawl finished.
 
@@ -11,22 +11,21 @@ import sys
 import time
 from typing import Any
 
-import httpx
-from httpx_sse import connect_sse
+import httpx2
 
 URL = os.environ.get("DISCOVERYBOT_URL", "http://127.0.0.1:8001")
 KEY = os.environ.get("DISCOVERYBOT_KEY")
 
 
-def follow(client: httpx.Client, job_id: str) -> dict[str, Any]:
+def follow(client: httpx2.Client, job_id: str) -> dict[str, Any]:
     """Every line once, also where the connection breaks; what the last event says: the job's status at its end."""
     position = ""
     while True:
-        headers = {"Last-Event-ID": position} if position else {}
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": position} if position else {})
         try:
-            with connect_sse(client, "GET", f"/jobs/{job_id}/logs", headers=headers) as stream:
-                stream.response.raise_for_status()
-                for event in stream.iter_sse():
+            with client.stream("GET", f"/jobs/{job_id}/logs", headers=headers) as stream:
+                stream.raise_for_status()
+                for event in httpx2.EventSource(stream):
                     position = event.id or position
                     if event.event == "log":
                         line = event.json()
@@ -34,7 +33,7 @@ def follow(client: httpx.Client, job_id: str) -> dict[str, Any]:
                     elif event.event == "end":
                         status: dict[str, Any] = event.json()
                         return status
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             print(f"the connection broke ({error!r}), trying again", file=sys.stderr)
         time.sleep(1)
 
@@ -43,7 +42,7 @@ def main() -> int:
     crawl = {"user_id": "example", "spider": "seo", "start_urls": sys.argv[1:], "depth": 1}
     headers = {"Authorization": f"Bearer {KEY}"} if KEY else {}
     # a stream that has nothing to say sends a comment every 15 seconds
-    with httpx.Client(base_url=URL, headers=headers, timeout=40) as client:
+    with httpx2.Client(base_url=URL, headers=headers, timeout=40) as client:
         answer = client.post("/crawl", json=crawl)
         if answer.is_error:
             print(answer.text, file=sys.stderr)  # says which field is wrong, and why

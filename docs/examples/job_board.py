@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["httpx"]
+# dependencies = ["httpx2"]
 # ///
 """Searches a job board, and prints the postings that were not there the last time.
 
@@ -15,13 +15,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 URL = os.environ.get("DISCOVERYBOT_URL", "http://127.0.0.1:8001")
 KEY = os.environ.get("DISCOVERYBOT_KEY")
 
 
-def search(client: httpx.Client, board: str, words: str) -> list[dict[str, Any]]:
+def search(client: httpx2.Client, board: str, words: str) -> list[dict[str, Any]]:
     """Up to 25 postings. Waits until the run has ended."""
     wanted = {"site_name": board, "search_term": words, "results_wanted": 25}
     answer = client.post("/jobs/scrape", params={"mode": "sync"}, json=wanted)
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--seen", type=Path, default=Path("seen.json"), help="where it remembers what it has printed")
     options = parser.parse_args()
     headers = {"Authorization": f"Bearer {KEY}"} if KEY else {}
-    with httpx.Client(base_url=URL, headers=headers, timeout=60) as client:
+    with httpx2.Client(base_url=URL, headers=headers, timeout=60) as client:
         postings = search(client, options.board, options.words)
     seen = set(json.loads(options.seen.read_text())) if options.seen.exists() else set()
     for posting in postings:

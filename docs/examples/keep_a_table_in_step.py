@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["httpx"]
+# dependencies = ["httpx2"]
 # ///
 """Keeps a table of a database in step with a dataset: run it as often as you like, or after each run.
 
@@ -15,7 +15,7 @@ import sqlite3
 import sys
 from typing import Any
 
-import httpx
+import httpx2
 
 URL = os.environ.get("DISCOVERYBOT_URL", "http://127.0.0.1:8001")
 KEY = os.environ.get("DISCOVERYBOT_KEY")
@@ -35,7 +35,7 @@ def row(entry: dict[str, Any]) -> tuple[str, int, str]:
     return entry["key_hash"], entry["seq"], json.dumps(entry["item"])
 
 
-def begin_anew(client: httpx.Client, database: sqlite3.Connection) -> None:
+def begin_anew(client: httpx2.Client, database: sqlite3.Connection) -> None:
     """Take over what is there now, in place of changes that are no longer kept."""
     first, after = None, {}
     with database:
@@ -48,7 +48,7 @@ def begin_anew(client: httpx.Client, database: sqlite3.Connection) -> None:
         database.execute(MOVE, [first])
 
 
-def catch_up(client: httpx.Client, database: sqlite3.Connection) -> int:
+def catch_up(client: httpx2.Client, database: sqlite3.Connection) -> int:
     """Carry out all changes that there are. Returns how many."""
     count = 0
     while True:
@@ -73,7 +73,7 @@ def main() -> None:
     database = sqlite3.connect(file)
     database.executescript(TABLES)
     headers = {"Authorization": f"Bearer {KEY}"} if KEY else {}
-    with httpx.Client(base_url=f"{URL}/datasets/{name}", headers=headers, timeout=60) as client:
+    with httpx2.Client(base_url=f"{URL}/datasets/{name}", headers=headers, timeout=60) as client:
         print(catch_up(client, database), "changes")
 
 

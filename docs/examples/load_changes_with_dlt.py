@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["dlt[duckdb]", "httpx"]
+# dependencies = ["dlt[duckdb]", "httpx2"]
 # ///
 """Keeps a table in DuckDB, or another database, in step with a dataset, with dlt.
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 
 URL = os.environ.get("DISCOVERYBOT_URL", "http://127.0.0.1:8001")
 KEY = os.environ.get("DISCOVERYBOT_KEY")
@@ -23,7 +23,7 @@ KEY = os.environ.get("DISCOVERYBOT_KEY")
 def changes(name: str, since: int) -> Iterator[dict[str, Any]]:
     """The items of all changes after this one, each with the number of its change and whether it is gone."""
     headers = {"Authorization": f"Bearer {KEY}"} if KEY else {}
-    with httpx.Client(base_url=f"{URL}/datasets/{name}", headers=headers, timeout=60) as client:
+    with httpx2.Client(base_url=f"{URL}/datasets/{name}", headers=headers, timeout=60) as client:
         while True:
             page = client.get("/changes", params={"since": since, "limit": 1000}).raise_for_status().json()
             for change in page["changes"]:

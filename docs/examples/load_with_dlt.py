@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["dlt[duckdb]", "httpx"]
+# dependencies = ["dlt[duckdb]", "httpx2"]
 # ///
 """Loads the items of a job, or of a schedule's latest run, into DuckDB with dlt.
 
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 
 URL = os.environ.get("DISCOVERYBOT_URL", "http://127.0.0.1:8001")
 KEY = os.environ.get("DISCOVERYBOT_KEY")
@@ -25,7 +25,7 @@ def items(job: str) -> Iterator[dict[str, Any]]:
     """One after the other, so that a large job fits into the memory."""
     headers = {"Authorization": f"Bearer {KEY}"} if KEY else {}
     with (
-        httpx.Client(base_url=URL, headers=headers, timeout=60) as client,
+        httpx2.Client(base_url=URL, headers=headers, timeout=60) as client,
         client.stream("GET", f"/jobs/{job}/items", params={"format": "jsonl"}) as answer,
     ):
         answer.raise_for_status()

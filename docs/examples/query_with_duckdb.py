@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["duckdb", "httpx"]
+# dependencies = ["duckdb", "httpx2"]
 # ///
 """Asks the items of a job, or of a schedule's latest run, with SQL: DuckDB over Parquet.
 
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import duckdb
-import httpx
+import httpx2
 
 URL = os.environ.get("DISCOVERYBOT_URL", "http://127.0.0.1:8001")
 KEY = os.environ.get("DISCOVERYBOT_KEY")
@@ -24,7 +24,7 @@ def save(job: str, file: Path) -> None:
     """The gateway makes the whole table before it answers, which takes seconds for 100,000 items."""
     headers = {"Authorization": f"Bearer {KEY}"} if KEY else {}
     with (
-        httpx.Client(base_url=URL, headers=headers, timeout=600) as client,
+        httpx2.Client(base_url=URL, headers=headers, timeout=600) as client,
         client.stream("GET", f"/jobs/{job}/items", params={"format": "parquet"}) as answer,
         file.open("wb") as target,
     ):

@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["httpx"]
+# dependencies = ["httpx2"]
 # ///
 """Is called when a crawl has ended, and saves its items as CSV.
 
@@ -19,7 +19,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import httpx
+import httpx2
 
 URL = os.environ.get("DISCOVERYBOT_URL", "http://127.0.0.1:8001")
 KEY = os.environ.get("DISCOVERYBOT_KEY")
@@ -55,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def save(client: httpx.Client, job_id: str, folder: Path) -> None:
+def save(client: httpx2.Client, job_id: str, folder: Path) -> None:
     """A call may be repeated, so nothing is done for a job that was saved before."""
     file = folder / f"{job_id}.csv"
     if file.exists():
@@ -83,7 +83,7 @@ def main() -> None:
     headers = {"Authorization": f"Bearer {KEY}"} if KEY else {}
     with (
         Receiver((options.host, options.port), options.secret) as receiver,
-        httpx.Client(base_url=URL, headers=headers, timeout=60) as client,
+        httpx2.Client(base_url=URL, headers=headers, timeout=60) as client,
     ):
         threading.Thread(target=receiver.serve_forever, daemon=True).start()
         print(f"listening on port {receiver.server_port}", flush=True)
@@ -91,7 +91,7 @@ def main() -> None:
             job_id = receiver.ended.get()
             try:
                 save(client, job_id, options.folder)
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 print(f"{job_id} could not be saved: {error!r}", flush=True)
 
 

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import httpx
+import httpx2
 
 from embedded.stack.parent_death import die_with_parent
 
 Probe = Callable[[], Awaitable[str | None]]
 #: Looks at an answer: `None` if it is good, else what is missing.
-Judge = Callable[[httpx.Response], str | None]
+Judge = Callable[[httpx2.Response], str | None]
 
 #: Seconds for one check.
 TIMEOUT = 3.0
@@ -72,9 +72,9 @@ def http_answers(
 
     async def probe() -> str | None:
         try:
-            async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, verify=_NO_AUTHORITIES) as client:
+            async with httpx2.AsyncClient(timeout=TIMEOUT, trust_env=False, verify=_NO_AUTHORITIES) as client:
                 answer = await client.get(url, auth=auth)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             return f"no answer from {url} yet ({type(error).__name__})"
         if answer.status_code not in accept:
             return f"{url} answers {answer.status_code}: {answer.text[:300]}"
@@ -87,7 +87,7 @@ def http_answers(
 _NOT_OURS = frozenset({"node_list", "node_states", "files", "waiting", "schedules"})
 
 
-def healthy(answer: httpx.Response) -> str | None:
+def healthy(answer: httpx2.Response) -> str | None:
     """Judge of `GET /health`: names the checks that fail, each with its message."""
     try:
         body = answer.json()

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from gateway.cli.terminal import given, program
 
@@ -46,9 +46,9 @@ def of_status(status: str) -> ExitCode:
 
 
 #: Seconds to connect, and to wait for an answer. Streams have limits of their own.
-_TIMEOUT = httpx.Timeout(30, connect=5)
+_TIMEOUT = httpx2.Timeout(30, connect=5)
 #: The same for a file whose first byte is sent when all of it is made: a million rows as XLSX take minutes.
-_WHOLE = httpx.Timeout(3600, connect=5)
+_WHOLE = httpx2.Timeout(3600, connect=5)
 _WHOLE_FORMATS = frozenset({"xlsx", "parquet"})
 #: How often a crawl is asked for if the connection breaks; an Idempotency-Key makes that safe.
 _SUBMISSIONS = 3
@@ -74,7 +74,7 @@ class ApiError(Exception):
 class Api:
     """One gateway."""
 
-    def __init__(self, url: str, timeout: httpx.Timeout | float = _TIMEOUT) -> None:
+    def __init__(self, url: str, timeout: httpx2.Timeout | float = _TIMEOUT) -> None:
         self.url = url
         self._timeout = timeout
 
@@ -90,7 +90,7 @@ class Api:
         return f"{self.url}/console/jobs/{job_id}" if job_id else f"{self.url}/"
 
     @cached_property
-    def client(self) -> httpx.Client:
+    def client(self) -> httpx2.Client:
         """The HTTP client, made on first use. Raises `ApiError`."""
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else None
         try:
@@ -98,14 +98,14 @@ class Api:
             address = urlsplit(self.url)
             trust_env = address.hostname not in _LOOPBACK
             # to load all authorities takes longer than a call, and without TLS nobody needs them
-            return httpx.Client(
+            return httpx2.Client(
                 base_url=self.url,
                 headers=headers,
                 timeout=self._timeout,
                 trust_env=trust_env,
                 verify=address.scheme != "http",
             )
-        except (httpx.InvalidURL, ValueError) as error:
+        except (httpx2.InvalidURL, ValueError) as error:
             raise ApiError(f"url: {self.url!r} is not the address of a gateway: {error}") from None
 
     def get(self, path: str, **query: Any) -> Any:
@@ -128,15 +128,15 @@ class Api:
         for _ in range(_SUBMISSIONS - 1):
             try:
                 answer: dict[str, Any] = self._checked(self._post_once_started(body, headers)).json()
-            except (httpx.ReadError, httpx.RemoteProtocolError):
+            except (httpx2.ReadError, httpx2.RemoteProtocolError):
                 continue
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 raise self._unreachable(error) from None
             return answer
         last: dict[str, Any] = self.post("/crawl", json=body, headers=headers)
         return last
 
-    def _post_once_started(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
+    def _post_once_started(self, body: dict[str, Any], headers: dict[str, str]) -> httpx2.Response:
         """Wait for a platform that is starting."""
         end = time.monotonic() + _START_SECONDS
         while _part(answer := self.client.post("/crawl", json=body, headers=headers), "code") == "starting":
@@ -155,28 +155,28 @@ class Api:
                     answer.read()
                 self._checked(answer)
                 yield answer.iter_bytes()
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise self._unreachable(error) from None
 
     def call(self, method: str, path: str, **options: Any) -> Any:
         """The answer; `None` if there is nothing in it."""
         try:
             answer = self._checked(self.client.request(method, path, **options))
-            return answer.json() if answer.status_code != httpx.codes.NO_CONTENT else None
-        except httpx.HTTPError as error:
+            return answer.json() if answer.status_code != httpx2.codes.NO_CONTENT else None
+        except httpx2.HTTPError as error:
             raise self._unreachable(error) from None
         except ValueError:
             raise ApiError(
                 f"{self.url} answers, but it is not a gateway: check --url or DISCOVERYBOT_URL", ExitCode.ERROR
             ) from None
 
-    def _checked(self, answer: httpx.Response) -> httpx.Response:
+    def _checked(self, answer: httpx2.Response) -> httpx2.Response:
         if answer.is_success:
             return answer
         code = ExitCode.ERROR if answer.is_server_error else ExitCode.REFUSED
         raise ApiError(refusal(answer), code, detail=_part(answer, "detail"), code=_part(answer, "code"))
 
-    def _unreachable(self, error: httpx.HTTPError) -> ApiError:
+    def _unreachable(self, error: httpx2.HTTPError) -> ApiError:
         reason = str(error) or type(error).__name__
         return ApiError(
             f"no gateway at {self.url}: {reason}\nStart one with `{program()} up`, "
@@ -185,13 +185,13 @@ class Api:
         )
 
 
-def refusal(answer: httpx.Response) -> str:
+def refusal(answer: httpx2.Response) -> str:
     """The message of an error answer; of an answer that is not from a gateway, its status."""
     message = _part(answer, "message")
     return str(message) if message else f"{answer.request.url} answers {answer.status_code} {answer.reason_phrase}"
 
 
-def _part(answer: httpx.Response, name: str) -> Any:
+def _part(answer: httpx2.Response, name: str) -> Any:
     try:
         return answer.json()["error"][name]
     except (ValueError, KeyError, TypeError):

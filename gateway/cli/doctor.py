@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import httpx
+import httpx2
 import typer
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
@@ -75,8 +75,8 @@ class Patient(NamedTuple):
 def health(url: str) -> dict[str, Any] | str:
     """The checks of the gateway at `url`, or what is wrong with its answer."""
     try:
-        answer = httpx.get(f"{url}/health", timeout=_TIMEOUT, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        answer = httpx2.get(f"{url}/health", timeout=_TIMEOUT, trust_env=False)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         return f"{url} does not answer ({str(error) or type(error).__name__})"
     try:
         checks: dict[str, Any] = answer.json()["checks"]
@@ -223,14 +223,14 @@ def scrapyd(patient: Patient) -> Iterator[Finding]:
         return
     address = f"{state.scrapyd_url}/daemonstatus.json"
     try:
-        stranger = httpx.get(address, timeout=_TIMEOUT, trust_env=False)
+        stranger = httpx2.get(address, timeout=_TIMEOUT, trust_env=False)
         key = (state.scrapyd_username, state.scrapyd_password)
-        known = httpx.get(address, auth=key, timeout=_TIMEOUT, trust_env=False)
-    except httpx.HTTPError as error:
+        known = httpx2.get(address, auth=key, timeout=_TIMEOUT, trust_env=False)
+    except httpx2.HTTPError as error:
         remedy = "the log of `discoverybot up` says why"
         yield Finding(Mark.BROKEN, "scrapyd", f"{state.scrapyd_url} does not answer ({type(error).__name__})", remedy)
         return
-    if stranger.status_code != httpx.codes.UNAUTHORIZED:
+    if stranger.status_code != httpx2.codes.UNAUTHORIZED:
         yield Finding(Mark.BROKEN, "scrapyd", "answers without a password", "set SCRAPYD_PASSWORD and start again")
     elif known.is_success:
         yield Finding(Mark.OK, "scrapyd", f"{state.scrapyd_url} answers, and asks for its password")

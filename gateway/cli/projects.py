@@ -14,7 +14,7 @@ from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 from packaging.requirements import InvalidRequirement, Requirement
 
 from gateway.cli.api import Api, ApiError
@@ -114,7 +114,7 @@ def delete_project(*, name: str, version: str | None, yes: bool, as_json: bool, 
 #: Bytes that the gateway takes.
 _MAX_EGG = 64 << 20
 #: Each node imports every spider before it answers.
-_TIMEOUT = httpx.Timeout(180, connect=5)
+_TIMEOUT = httpx2.Timeout(180, connect=5)
 #: Seconds that the gateway itself may wait until the requirements are installed, which is shorter than proxies wait;
 #: and seconds between two looks at the progress. If the installation takes longer, the egg is sent again.
 _WAIT, _LOOK = 50, 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import httpx
+import httpx2
 import typer
 from rich.text import Text
 
@@ -16,7 +16,7 @@ from gateway.cli.resources import SITES
 from gateway.cli.terminal import Record, counted, err, gateway_url, given, new_table, out, program
 
 #: Longest that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and a little more.
-_PATIENCE = httpx.Timeout(630, connect=5)
+_PATIENCE = httpx2.Timeout(630, connect=5)
 #: Results shown in a table.
 _SHOWN = 25
 _FIELDS = ("title", "company", "location", "salary", "posted", "url")

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import orjson
 from attrs import define, field
-from httpx_sse import EventSource, ServerSentEvent, SSEError
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -61,7 +60,7 @@ def follow(
                     return
         except _OverError:
             return
-        except (httpx.TransportError, SSEError, _AwayError) as error:
+        except (httpx2.TransportError, _AwayError) as error:
             if time.monotonic() - heard > patience:
                 raise ApiError(f"the gateway at {api.url} does not come back: {error}", ExitCode.ERROR) from None
         yield Event("dropped", {})
@@ -76,19 +75,19 @@ class _OverError(Exception):
     """204: there is nothing left to see."""
 
 
-def _connection(api: Api, path: str, last_id: str, level: str | None) -> Iterator[ServerSentEvent]:
+def _connection(api: Api, path: str, last_id: str, level: str | None) -> Iterator[httpx2.ServerSentEvent]:
     headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
     query = {"level": level} if level else {}
-    timeout = httpx.Timeout(_SILENCE, connect=5)
+    timeout = httpx2.Timeout(_SILENCE, connect=5)
     with api.client.stream("GET", path, headers=headers, params=query, timeout=timeout) as answer:
-        if answer.status_code == httpx.codes.NO_CONTENT:
+        if answer.status_code == httpx2.codes.NO_CONTENT:
             raise _OverError
         if answer.is_error:
             answer.read()
             if answer.is_server_error:
                 raise _AwayError(refusal(answer))
             raise ApiError(refusal(answer))
-        yield from EventSource(answer).iter_sse()
+        yield from httpx2.EventSource(answer)
 
 
 LEVEL_STYLES = {

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import httpx
+import httpx2
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.clock import VERDICT_SECONDS, remaining
@@ -49,7 +49,7 @@ _INFOS = TypeAdapter(tuple[SpiderInfo, ...])
 @cache
 def authorities() -> ssl.SSLContext:
     """The TLS context that all clients of nodes share, because loading it takes longer than a dozen calls."""
-    return httpx.create_ssl_context(trust_env=False)
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 class Taken(NamedTuple):
@@ -69,12 +69,12 @@ class ScrapydClient:
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
-        # few idle connections are kept, because httpcore compares all of them with each other at every call. The
+        # few idle connections are kept, because httpcore2 compares all of them with each other at every call. The
         # total of all connections is not limited, because nodes that hang would use up those of the others
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=15)
-        timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=15)
+        timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         # trust_env: a proxy of the host's environment must never see the nodes' password
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             auth=auth, headers=PLAINLY, timeout=timeout, limits=limits, trust_env=False, verify=authorities()
         )
         self._starting = threading.Lock()
@@ -192,25 +192,25 @@ class ScrapydClient:
         try:
             async with asyncio.timeout(seconds), self._http.stream(method, url, **options) as response:
                 content = await content_of(response, longest)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
             raise NodeUnreachableError(f"nobody answers at {url}", may_have_arrived=False) from error
         except TimeoutError as error:
             raise NodeUnreachableError(f"no whole answer from {url} within {seconds:.2g} s") from error
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
         except Exception as error:
-            # httpx does not convert errors of other libraries, such as for a port of 99999 or a host of two dots
+            # httpx2 does not convert errors of other libraries, such as for a port of 99999 or a host of two dots
             raise NodeUnreachableError(f"{url} cannot be called: {error!r}"[:_MAX_MESSAGE]) from error
         return response.status_code, content
 
 
-async def content_of(response: httpx.Response, longest: int = MAX_ANSWER) -> bytes:
-    """The whole answer, as it was sent. Raises `httpx.DecodingError` if it is longer."""
+async def content_of(response: httpx2.Response, longest: int = MAX_ANSWER) -> bytes:
+    """The whole answer, as it was sent. Raises `httpx2.DecodingError` if it is longer."""
     content = bytearray()
     async for piece in response.aiter_raw():
         content += piece
         if len(content) > longest:
-            raise httpx.DecodingError(f"its answer is longer than {longest >> 10} KiB")
+            raise httpx2.DecodingError(f"its answer is longer than {longest >> 10} KiB")
     return bytes(content)
 
 
@@ -218,7 +218,7 @@ def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
     """Scrapyd's answer as JSON. Raises as `ScrapydClient.schedule`."""
     if status in {401, 403}:
         raise NodeShutError(f"{url} refuses our password or address ({status})")
-    if httpx.codes.is_redirect(status) or httpx.codes.is_client_error(status):
+    if httpx2.codes.is_redirect(status) or httpx2.codes.is_client_error(status):
         # Scrapyd never redirects, and has all pages that are asked for: something else answers at its address
         raise NodeRefusedError(f"{url} answered {status}: that is no Scrapyd", is_nodes_fault=True)
     if has_more_values(content, MAX_ANSWERED):
@@ -229,7 +229,7 @@ def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
         answer = None
     if not isinstance(answer, dict):
         raise NodeUnreachableError(f"{url} answered {status} without JSON")
-    if status != httpx.codes.OK:
+    if status != httpx2.codes.OK:
         # Scrapyd answers 200 to everything, so a proxy in between has answered, or Scrapyd is stopping
         raise NodeUnreachableError(f"{url} answered {status}")
     if answer.get("status") != "ok":

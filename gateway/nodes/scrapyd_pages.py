@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from urllib.parse import quote, urlsplit
 
-import httpx
+import httpx2
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -28,8 +28,8 @@ MAX_BYTES = 1 << 30
 #: Seconds that passing on one of them may take.
 MAX_SECONDS = 600
 #: Seconds for each read, and for getting a connection.
-_TIMEOUT = httpx.Timeout(CALL_SECONDS, connect=3.0)
-_AT_ONCE = httpx.Limits(max_connections=16, keepalive_expiry=15)
+_TIMEOUT = httpx2.Timeout(CALL_SECONDS, connect=3.0)
+_AT_ONCE = httpx2.Limits(max_connections=16, keepalive_expiry=15)
 #: Home, jobs, logs and items; Scrapyd's JSON services are not for browsers.
 _PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
 _PASSED_TO_NODE = ("accept", "range", "if-range", "if-modified-since", "if-none-match")
@@ -46,7 +46,7 @@ class ScrapydPages:
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
         # trust_env: a proxy of the host's environment must never see the nodes' password
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             auth=auth, headers=PLAINLY, timeout=_TIMEOUT, limits=_AT_ONCE, trust_env=False, verify=authorities()
         )
 
@@ -60,7 +60,7 @@ class ScrapydPages:
         """
         if not _PAGES.fullmatch(path) or {".", ".."} & set(path.split("/")):
             raise NotFoundError(f"a node has no page {path!r}")
-        # valid values of these headers are ASCII, and httpx sends nothing else
+        # valid values of these headers are ASCII, and httpx2 sends nothing else
         sent = {
             name: headers[name] for name in _PASSED_TO_NODE if headers.get(name, "").isascii() and name in headers
         }
@@ -78,7 +78,7 @@ class ScrapydPages:
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 understood(node_url, 200, await content_of(answer))
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx2.HTTPError, TimeoutError) as error:
             raise NodeUnreachableError("the node's answer cannot be read") from error
         except NodeRefusedError as error:
             if error.reason == Reason.PROJECT_MISSING:
@@ -90,13 +90,13 @@ class ScrapydPages:
 
     async def _send(
         self, method: str, url: str, *, headers: dict[str, str] | None = None, data: dict[str, str] | None = None
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 answer = await self._http.send(
                     self._http.build_request(method, url, headers=headers, data=data), stream=True
                 )
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx2.HTTPError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise NodeUnreachableError(f"the node does not answer ({reason})") from error
         if answer.status_code in {401, 403}:
@@ -108,7 +108,7 @@ class ScrapydPages:
 class _Relayed(StreamingResponse):
     """Passes on the node's answer, and closes it, also after an error."""
 
-    def __init__(self, answer: httpx.Response, headers: Mapping[str, str]) -> None:
+    def __init__(self, answer: httpx2.Response, headers: Mapping[str, str]) -> None:
         super().__init__(_bounded(answer), answer.status_code, headers)
         self._answer = answer
 
@@ -119,16 +119,16 @@ class _Relayed(StreamingResponse):
             await self._answer.aclose()
 
 
-def _passed_on(answer: httpx.Response, node_url: str, prefix: str, host: str) -> Response:
+def _passed_on(answer: httpx2.Response, node_url: str, prefix: str, host: str) -> Response:
     headers = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
     if kind := answer.headers.get("content-type"):
         headers["Content-Type"] = passive_type(kind)
     headers |= {"Content-Security-Policy": _policy(prefix, host), "Cache-Control": "no-store"}
-    if answer.status_code == httpx.codes.NOT_MODIFIED:
+    if answer.status_code == httpx2.codes.NOT_MODIFIED:
         headers.pop("content-length", None)
     elif answer.status_code in _REDIRECTS:
         headers = {"Location": _location(answer, node_url, prefix), "Content-Length": "0"}
-    elif answer.status_code == httpx.codes.NOT_FOUND:
+    elif answer.status_code == httpx2.codes.NOT_FOUND:
         raise NotFoundError(f"the node has no page {urlsplit(str(answer.url)).path!r}")
     elif answer.status_code not in _MEANT:
         raise NodeError(f"the node answered {answer.status_code}")
@@ -137,7 +137,7 @@ def _passed_on(answer: httpx.Response, node_url: str, prefix: str, host: str) ->
     return _Relayed(answer, headers)
 
 
-async def _bounded(answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _bounded(answer: httpx2.Response) -> AsyncIterator[bytes]:
     if answer.status_code in _REDIRECTS:
         return
     sent, deadline = 0, time.monotonic() + MAX_SECONDS
@@ -149,7 +149,7 @@ async def _bounded(answer: httpx.Response) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _location(answer: httpx.Response, node_url: str, prefix: str) -> str:
+def _location(answer: httpx2.Response, node_url: str, prefix: str) -> str:
     """The target of Scrapyd's redirect, under our address. Raises `NodeError` if that is not on the node."""
     target = urlsplit(str(answer.url.join(answer.headers.get("location", ""))))
     if target.netloc != urlsplit(node_url).netloc:

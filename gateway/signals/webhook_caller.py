@@ -16,8 +16,8 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-import httpcore
-import httpx
+import httpcore2
+import httpx2
 from attrs import define, field
 
 from gateway.contract.public_address import Network, is_allowed
@@ -69,7 +69,7 @@ class _Resolver:
     _turns: WeakValueDictionary[str, asyncio.Semaphore] = field(init=False, factory=WeakValueDictionary)
 
     async def addresses(self, user_id: str, host: str, port: int) -> list[str]:
-        """The host's addresses, each once. Raises `httpcore.ConnectError`."""
+        """The host's addresses, each once. Raises `httpcore2.ConnectError`."""
         turns = self._turns.get(user_id)
         if turns is None:
             turns = self._turns[user_id] = asyncio.Semaphore(LOOKUPS)
@@ -86,7 +86,7 @@ class _Resolver:
         ).start()
         found = await answer
         if isinstance(found, Exception):
-            raise httpcore.ConnectError(f"it has no address ({found})") from found
+            raise httpcore2.ConnectError(f"it has no address ({found})") from found
         return list(dict.fromkeys(found))[:MAX_ADDRESSES]
 
     def _look_up(
@@ -102,34 +102,34 @@ class _Resolver:
             loop.call_soon_threadsafe(tell, found)
 
 
-class _CappedStream(httpcore.AsyncNetworkStream):
+class _CappedStream(httpcore2.AsyncNetworkStream):
     """Reads at most `MAX_ANSWER_BYTES`."""
 
-    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream
         self._left = MAX_ANSWER_BYTES
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore2's
         if not self._left:
-            raise httpcore.RemoteProtocolError(f"the headers of the answer are longer than {MAX_ANSWER_BYTES} bytes")
+            raise httpcore2.RemoteProtocolError(f"the headers of the answer are longer than {MAX_ANSWER_BYTES} bytes")
         read = await self._stream.read(min(max_bytes, self._left), timeout)
         self._left -= len(read)
         return read
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - httpcore's
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - httpcore2's
         await self._stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def start_tls(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+    async def start_tls(self, *args: Any, **options: Any) -> httpcore2.AsyncNetworkStream:
         return _CappedStream(await self._stream.start_tls(*args, **options))
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
 
 
-class _CheckedBackend(httpcore.AsyncNetworkBackend):
+class _CheckedBackend(httpcore2.AsyncNetworkBackend):
     """Resolves a name, checks its addresses and connects to one of them, so the address cannot change in between.
     Each call has a backend of its own.
     """
@@ -138,19 +138,19 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         self._resolver = resolver
         self._allowed = allowed
         self._user_id = user_id
-        self._plain = httpcore.AnyIOBackend()
-        self._opened: httpcore.AsyncNetworkStream | None = None
+        self._plain = httpcore2.AnyIOBackend()
+        self._opened: httpcore2.AsyncNetworkStream | None = None
 
-    async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+    async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
         found = await self._resolver.addresses(self._user_id, host, port)
         public = [address for address in found if is_allowed(address, self._allowed)]
         if not public:
             # without the address: the user who gets this message must not learn it
-            raise httpcore.ConnectError("its host has no public address")
+            raise httpcore2.ConnectError("its host has no public address")
         self._opened = await self._connect_to_one(public, port)
         return _CappedStream(self._opened)
 
-    async def _connect_to_one(self, addresses: list[str], port: int) -> httpcore.AsyncNetworkStream:
+    async def _connect_to_one(self, addresses: list[str], port: int) -> httpcore2.AsyncNetworkStream:
         """A connection to the first address that answers. Each gets its part of the time that is left."""
         time = asyncio.get_running_loop().time
         end, failures = time() + CONNECT_SECONDS, []
@@ -158,12 +158,12 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
             patience = (end - time()) / (len(addresses) - tried)
             try:
                 return await self._plain.connect_tcp(address, port, timeout=patience)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failures.append(str(error) or f"{address} did not answer")
-        raise httpcore.ConnectError("; ".join(failures))
+        raise httpcore2.ConnectError("; ".join(failures))
 
     async def aclose(self) -> None:
-        """Close the connection, which httpcore leaves open if it is interrupted during a handshake."""
+        """Close the connection, which httpcore2 leaves open if it is interrupted during a handshake."""
         if self._opened is not None:
             await self._opened.aclose()
 
@@ -180,33 +180,33 @@ class WebhookCaller:
         """Succeeds with a 2xx answer within `CALL_SECONDS`. Takes at most `KEPT_SECONDS` longer."""
         try:
             async with asyncio.timeout(CALL_SECONDS) as limit:
-                return await self._post(user_id, httpcore.URL(str(httpx.URL(url))), body, headers, limit)
+                return await self._post(user_id, httpcore2.URL(str(httpx2.URL(url))), body, headers, limit)
         except TimeoutError:
             return CallResult(f"no answer within {CALL_SECONDS:g} s")
-        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
+        except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:
             return CallResult(str(error) or type(error).__name__)
-        except (httpcore.UnsupportedProtocol, httpx.InvalidURL, ValueError) as error:
+        except (httpcore2.UnsupportedProtocol, httpx2.InvalidURL, ValueError) as error:
             return CallResult(str(error))
 
     async def _post(
-        self, user_id: str, url: httpcore.URL, body: bytes, headers: Headers, limit: asyncio.Timeout
+        self, user_id: str, url: httpcore2.URL, body: bytes, headers: Headers, limit: asyncio.Timeout
     ) -> CallResult:
         backend = _CheckedBackend(self._resolver, self._allowed, user_id)
-        connection = httpcore.AsyncHTTPConnection(url.origin, ssl_context=self._ssl, network_backend=backend)
+        connection = httpcore2.AsyncHTTPConnection(url.origin, ssl_context=self._ssl, network_backend=backend)
         try:
             async with connection.stream("POST", url, headers=[*_HEADERS, *headers], content=body) as response:
                 # the call was in time; its body has a time of its own
                 limit.reschedule(None)
                 answer = await _beginning(response)
-                return _result(response.status, httpx.Headers(response.headers))._replace(answer=answer)
+                return _result(response.status, httpx2.Headers(response.headers))._replace(answer=answer)
         finally:
             await backend.aclose()
 
 
-async def _beginning(response: httpcore.Response) -> str | None:
+async def _beginning(response: httpcore2.Response) -> str | None:
     """The beginning of its body, as far as it comes soon. No fault of the body is one of the call."""
     read = b""
-    with suppress(TimeoutError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError):
+    with suppress(TimeoutError, httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError):
         async with asyncio.timeout(KEPT_SECONDS):
             async for piece in response.aiter_stream():
                 read += piece
@@ -215,7 +215,7 @@ async def _beginning(response: httpcore.Response) -> str | None:
     return read[:KEPT_BYTES].decode(errors="replace").replace("\0", "\ufffd") or None
 
 
-def _result(status: int, headers: httpx.Headers) -> CallResult:
+def _result(status: int, headers: httpx2.Headers) -> CallResult:
     match status // 100:
         case 2:
             return CallResult(status=status)

@@ -20,8 +20,8 @@ from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import mongo_errors
 from gateway.web.http_protocol import BoundedProtocol, raise_handle_limit
 
-#: Seconds for which a connection may wait for its next request: longer than clients keep one (a pool of httpx 5, most
-#: load balancers 60), because a request that is sent just when we close it gets no answer. nginx has the same value.
+#: Seconds for which a connection may wait for its next request: longer than clients keep one (a pool of httpx2 5,
+#: most load balancers 60), because a request that is sent just when we close it gets no answer. nginx has 75, too.
 _KEEP_ALIVE = 75
 #: Seconds that answers under way, streams among them, may take once the server has to stop.
 _GRACE = 5

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from browser.chromium import new_tab
 from forms import in_full
@@ -172,7 +172,7 @@ async def test_any_other_page_reads_nothing_and_changes_nothing(
         ):
             assert await tab.page.evaluate(ask, [url + path, how]) == "kept from it"
     headers = {"Authorization": f"Bearer {anne.token}"}
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(trust_env=False) as client:
         told = (await client.get(f"{url}/jobs/{job}", headers=headers)).json()
     assert told["status"] == "running"
     assert not told.get("cancel_requested_at")

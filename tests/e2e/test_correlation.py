@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime, timedelta
 
-import httpx
+import httpx2
 import orjson
 import pytest
 from sites.server import Site
@@ -51,7 +51,7 @@ def follow(stack: Stack, correlation_id: str, job_id: str, path: dict[str, set[s
     assert any(correlation_id in line and "correlation id" in line for line in first)
 
 
-def post(stack: Stack, site: Site, request_id: str, **when: str) -> httpx.Response:
+def post(stack: Stack, site: Site, request_id: str, **when: str) -> httpx2.Response:
     body = {"user_id": "ada", "spider": "seo", "start_urls": [f"{site.url}/tree/2"], **when}
     answer = stack.http.post(f"{stack.url}/crawl", json=body, headers={"X-Request-ID": request_id})
     assert answer.headers["X-Request-ID"] == request_id

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from event_source import log_text, read_events
 from sites.server import Site
@@ -89,7 +89,7 @@ def test_a_running_crawl_is_cancelled_and_its_slot_is_free_again(stack: Stack, s
     assert stack.http.post(f"{stack.url}/jobs/{job_id}/cancel").status_code < 300
     assert stack.wait_final(job_id)["status"] == "cancelled"
     repeated = stack.http.post(f"{stack.url}/jobs/{job_id}/cancel")
-    assert (repeated.status_code, repeated.json()["status"]) == (httpx.codes.OK, "cancelled")
+    assert (repeated.status_code, repeated.json()["status"]) == (httpx2.codes.OK, "cancelled")
 
     def all_free() -> bool:
         (node,) = stack.http.get(f"{stack.url}/nodes").json()["nodes"]
@@ -106,8 +106,8 @@ def test_an_ended_job_is_run_again_as_a_new_one_and_can_be_deleted(stack: Stack,
     assert stack.wait_final(again)["status"] == "finished"
     assert stack.job(again)["retry_of"] == job_id
     assert stack.http.delete(f"{stack.url}/jobs/{job_id}").is_success
-    assert stack.http.get(f"{stack.url}/jobs/{job_id}").status_code == httpx.codes.NOT_FOUND
-    assert stack.http.get(f"{stack.url}/jobs/{job_id}/items").status_code == httpx.codes.NOT_FOUND
+    assert stack.http.get(f"{stack.url}/jobs/{job_id}").status_code == httpx2.codes.NOT_FOUND
+    assert stack.http.get(f"{stack.url}/jobs/{job_id}/items").status_code == httpx2.codes.NOT_FOUND
 
 
 def test_depth_and_max_pages_are_kept(stack: Stack, site: Site) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import warm
 from eggs import egg, source
@@ -90,7 +90,7 @@ def teller(site: Site, word: str, name: str = "teller") -> bytes:
 
 def add_version(stack: Stack, url: str, version: str, content: bytes, project: str = "telling") -> dict[str, Any]:
     """As `scrapyd-deploy` does it, on one node."""
-    answer: dict[str, Any] = httpx.post(
+    answer: dict[str, Any] = httpx2.post(
         f"{url}/addversion.json",
         data={"project": project, "version": version},
         files={"egg": ("project.egg", content)},
@@ -105,7 +105,7 @@ def crawl(stack: Stack, **fields: Any) -> str:
     """The id of a crawl that names no start URLs."""
     body = {"user_id": "tester", "max_retries": 0, **fields}
     answer = stack.http.post(f"{stack.url}/crawl", json=body)
-    assert answer.status_code == httpx.codes.OK, answer.text
+    assert answer.status_code == httpx2.codes.OK, answer.text
     return str(answer.json()["job_id"])
 
 
@@ -152,7 +152,7 @@ def test_the_very_next_crawl_runs_what_was_deployed_no_matter_how(
             answer = stack.http.post(
                 f"{stack.url}/projects/telling/versions", params=query, content=teller(site, word), timeout=90
             )
-            assert answer.status_code == httpx.codes.OK, answer.text
+            assert answer.status_code == httpx2.codes.OK, answer.text
         else:
             url = stack.ready["scrapyd_url"] if way == 1 else second.url
             assert add_version(stack, url, version, teller(site, word))["status"] == "ok"
@@ -176,7 +176,7 @@ def test_a_spider_with_urls_of_its_own_needs_neither_urls_nor_a_project(stack: S
     assert '"status": "finished"' in done.stdout
     assert told(stack, [by_name]) == [["alone"]]
     several = stack.http.post(f"{stack.url}/crawl", json={"user_id": "tester", "spider": "twin"})
-    assert several.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert several.status_code == httpx2.codes.UNPROCESSABLE_ENTITY
     assert several.json()["error"]["detail"] == {"field": "project", "known": ["alone", "shared"]}
     needs = stack.http.post(f"{stack.url}/crawl", json={"user_id": "tester", "spider": "seo"})
     assert needs.json()["error"]["detail"]["field"] == "start_urls"

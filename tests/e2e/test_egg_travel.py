@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from eggs import egg, source
 from forms import in_full
@@ -74,7 +74,7 @@ def database(stack: Stack) -> Iterator[Database[Document]]:
 
 def add_version(stack: Stack, node: ExtraNode, project: str, content: bytes) -> None:
     """As `scrapyd-deploy` does it."""
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{node.url}/addversion.json",
         data={"project": project, "version": "1.0"},
         files={"egg": ("project.egg", content)},

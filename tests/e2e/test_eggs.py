@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from eggs import egg, source
 from sites.server import Site, links
@@ -42,7 +42,7 @@ class Own(scrapy.Spider):
 def deployed(stack: Stack) -> dict[str, Any]:
     """As `GET /spiders` shows it."""
     ready = stack.ready
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{ready['scrapyd_url']}/addversion.json",
         data={"project": "bookshop", "version": "1.0"},
         files={"egg": ("project.egg", egg(source("bookshop", spiders=SPIDERS)))},

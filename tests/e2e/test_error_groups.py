@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from eggs import egg, source
 from sites.server import Reply, Site, html
@@ -31,7 +31,7 @@ class Prices(scrapy.Spider):
 
 def deploy(stack: Stack, version: str) -> None:
     ready = stack.ready
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{ready['scrapyd_url']}/addversion.json",
         data={"project": "tripping", "version": version},
         files={"egg": ("project.egg", egg(source("tripping", spiders=SPIDER)))},

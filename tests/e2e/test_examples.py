@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import duckdb
-import httpx
+import httpx2
 import pytest
 import warm
 from forms import in_full
@@ -195,7 +195,7 @@ def test_two_runs_are_laid_side_by_side(
 ) -> None:
     monkeypatch.setenv("DISCOVERYBOT_URL", stack.url)
     prices, load = (runpy.run_path(str(EXAMPLES / name)) for name in ("prices_in_pandas.py", "load_with_dlt.py"))
-    with httpx.Client(base_url=stack.url) as client:
+    with httpx2.Client(base_url=stack.url) as client:
         jobs = prices["two_latest"](client, two_runs)
         assert [prices["items"](client, job)[5]["price"] for job in jobs] == [4.2, 5.5]
     assert [item["price"] for item in load["items"](two_runs)][5] == 4.2
@@ -231,7 +231,7 @@ def test_what_changes_is_carried_over_to_tables(
     pandas, load = (
         runpy.run_path(str(EXAMPLES / name)) for name in ("changes_in_pandas.py", "load_changes_with_dlt.py")
     )
-    with httpx.Client(base_url=books) as client:
+    with httpx2.Client(base_url=books) as client:
         found, reached = pandas["changes"](client, 0)
         assert pandas["changes"](client, reached) == ([], reached)
     changed = [row for row in pandas["rows"](found) if row["type"] == "changed"]

@@ -85,7 +85,7 @@ def python_client(folder: Path) -> Iterator[Path]:
 
 
 def test_the_python_client_is_typed(python_client: Path) -> None:
-    # its own template hands `*args: object` on to the context managers of httpx
+    # its own template hands `*args: object` on to the context managers of httpx2
     configuration = python_client.parent / "mypy.ini"
     configuration.write_text("[mypy]\nstrict = True\n[mypy-generated_client.client]\nignore_errors = True\n")
     mypy = Path(sys.executable).with_name("mypy")

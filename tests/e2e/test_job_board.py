@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
+import httpx2
 import pymongo
 import pytest
 import redis
@@ -48,7 +48,7 @@ class Door:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
 
-    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def call(self, method: str, path: str, **options: Any) -> httpx2.Response:
         return self.stack.http.request(method, f"{self.stack.url}{path}", **options)
 
     def add_site(self, board: JobBoard, name: str, markup: Markup, pagination: Pagination, **fields: Any) -> Any:
@@ -58,7 +58,7 @@ class Door:
         assert answer.is_success, answer.text
         return answer.json()
 
-    def scrape(self, *, mode: str = "async", **body: Any) -> httpx.Response:
+    def scrape(self, *, mode: str = "async", **body: Any) -> httpx2.Response:
         return self.call("POST", "/jobs/scrape", json=body, params={"mode": mode})
 
     def run(self, run_id: str) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def test_all_that_a_search_gives_is_the_answer_to_whoever_waits(door: Door, boar
     expected = board.found("data engineer", "lyon")
     assert 0 < len(expected) <= 25
     answer = door.scrape(mode="sync", site_name="waited", search_term="data engineer", location="Lyon")
-    assert answer.status_code == httpx.codes.OK, answer.text
+    assert answer.status_code == httpx2.codes.OK, answer.text
     data = answer.json()["data"]
     assert (answer.json()["status"], data["status"], data["next"]) == ("success", "succeeded", None)
     assert told(data["results"]) == truth(board, "html", expected)

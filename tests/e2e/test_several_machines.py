@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-import httpx
+import httpx2
 import mongo_users
 import pytest
 import warm
@@ -357,7 +357,7 @@ def _check_a_spider_gets_nothing(
     """The thief knows where the stores are, and where to look for their passwords."""
     (file := terminal.home / "thief.egg").write_bytes(egg(source("thief", spiders=THIEF)))
     terminal.paste(f"discoverybot deploy {file} --project thief\n")
-    with httpx.Client(headers={"Authorization": f"Bearer {key}"}, timeout=30, trust_env=False) as client:
+    with httpx2.Client(headers={"Authorization": f"Bearer {key}"}, timeout=30, trust_env=False) as client:
         gateway = f"http://{front.address}:8001"
         params = {"address": address, "folders": " ".join(folders)}
         asked = {"user_id": "eve", "project": "thief", "spider": "thief", "start_urls": [url], "params": params}
@@ -394,7 +394,7 @@ def _as_meant(commands: str, hosts: Mapping[str, Host], terminal: Terminal, know
 
 
 def _check_ran_on_the_third(front: Host, key: str) -> None:
-    with httpx.Client(headers={"Authorization": f"Bearer {key}"}, timeout=30, trust_env=False) as client:
+    with httpx2.Client(headers={"Authorization": f"Bearer {key}"}, timeout=30, trust_env=False) as client:
         (job,) = client.get(f"http://{front.address}:8001/jobs").raise_for_status().json()["jobs"]
         assert job["status"] == "finished"
         described = client.get(f"http://{front.address}:8001/jobs/{job['job_id']}").raise_for_status().json()

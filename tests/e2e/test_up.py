@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from forms import first_in_short, full_or_short, in_full
@@ -125,7 +125,7 @@ def _is_run_again(stack: Stack, job_id: str) -> None:
 def _scrapyd_asks_for_its_password(stack: Stack) -> None:
     key = (stack.ready["scrapyd_username"], stack.ready["scrapyd_password"])
     door = f"{stack.ready['scrapyd_url']}/daemonstatus.json"
-    assert stack.http.get(door).status_code == httpx.codes.UNAUTHORIZED
+    assert stack.http.get(door).status_code == httpx2.codes.UNAUTHORIZED
     assert stack.http.get(door, auth=key).json()["status"] == "ok"
 
 
@@ -134,7 +134,7 @@ def test_a_stack_that_others_can_reach_makes_a_key_and_serves_nobody_without(tmp
     with running_stack(tmp_path, GATEWAY_HOST="0.0.0.0") as stack:
         (key,) = re.findall(r"db_first_[0-9a-f]{48}", stack.output.read_text())
         assert "nobody without a key" in stack.output.read_text()
-        assert stack.http.get(f"{stack.url}/nodes").status_code == httpx.codes.UNAUTHORIZED
+        assert stack.http.get(f"{stack.url}/nodes").status_code == httpx2.codes.UNAUTHORIZED
         stack.http.headers["Authorization"] = f"Bearer {key}"
         nodes = stack.http.get(f"{stack.url}/nodes").raise_for_status().json()
         (node,) = nodes["nodes"]

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import npm
 import pytest
 from machine import find_program
@@ -86,4 +86,4 @@ def test_an_endpoint_is_told_of_a_crawl_from_its_start_to_its_end(stack: Stack, 
         return told if {one["state"] for one in told} == {"delivered"} else None
 
     assert len(wait_until(delivered, what="the record of both")) == 2
-    assert stack.http.delete(place).status_code == httpx.codes.NO_CONTENT
+    assert stack.http.delete(place).status_code == httpx2.codes.NO_CONTENT

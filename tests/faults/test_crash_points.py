@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import redis
 from fault_table import record
@@ -252,8 +252,8 @@ class Client:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
 
-    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        def answered() -> httpx.Response | None:
+    def call(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        def answered() -> httpx2.Response | None:
             answer = self.stack.http.request(method, f"{self.stack.url}{path}", **options)
             return None if answer.status_code >= 500 else answer
 
@@ -263,7 +263,7 @@ class Client:
         body = {"user_id": "tester", "spider": "seo", "start_urls": [url], **fields}
         headers = {"Idempotency-Key": key} if key else {}
         answer = self.call("POST", "/crawl", json=body, headers=headers)
-        assert answer.status_code == httpx.codes.OK, answer.text
+        assert answer.status_code == httpx2.codes.OK, answer.text
         return str(answer.json()["job_id"])
 
     def status(self, job_id: str) -> dict[str, Any]:

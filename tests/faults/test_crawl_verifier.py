@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
@@ -18,7 +18,7 @@ def test_a_page_that_was_fetched_twice_and_one_that_was_not_are_seen(
     verifier.site.pages[crawl.paths[0]] = links(crawl.paths[1])
     verifier.accept(crawl, platform.stack.crawl(start))
     [twice, *_] = verifier.begin(3)
-    httpx.get(f"{verifier.site.url}{twice.paths[1]}")
+    httpx2.get(f"{verifier.site.url}{twice.paths[1]}")
     verifier.wait()
     assert verifier.verdict() == {"lost": 1, "doubled": 1}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import psutil
 import pytest
 import warm
@@ -104,18 +104,18 @@ class Follower(threading.Thread):
 
     def run(self) -> None:
         # from when the link is whole until the end of all crawls nobody waits so long for a sign of life
-        with httpx.Client(timeout=60, headers=self._stack.http.headers, trust_env=False) as client:
+        with httpx2.Client(timeout=60, headers=self._stack.http.headers, trust_env=False) as client:
             while not (self.events and self.events[-1].event == "end"):
                 self._follow(client)
 
-    def _follow(self, client: httpx.Client) -> None:
+    def _follow(self, client: httpx2.Client) -> None:
         heard = next((event.id for event in reversed(self.events) if event.id), "")
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": heard} if heard else {})}
         try:
             with client.stream("GET", f"{self._stack.url}/jobs/{self.job_id}/logs", headers=headers) as response:
                 response.raise_for_status()
                 self.events.extend(read_events(response))
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             time.sleep(0.5)
 
     def check_has_all(self) -> None:

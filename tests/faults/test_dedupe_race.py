@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import redis
 import warm
@@ -54,7 +54,7 @@ def another_gateway(stack: Stack, plan: Path | None = None) -> Iterator[tuple[st
     process = warm.start("gateway.web.__main__", env=env, cwd=ROOT, stdout=Path(os.devnull))
     url = f"http://127.0.0.1:{port}"
     try:
-        wait_until(lambda: httpx.get(f"{url}/health/live").is_success, what="the second gateway")
+        wait_until(lambda: httpx2.get(f"{url}/health/live").is_success, what="the second gateway")
         yield url, process
     finally:
         process.terminate()
@@ -63,17 +63,17 @@ def another_gateway(stack: Stack, plan: Path | None = None) -> Iterator[tuple[st
 
 async def post_all(urls: list[str], body: dict[str, Any], *, flush: str | None = None) -> list[dict[str, Any]]:
     """The bodies of what was answered; one that met a dying gateway has none."""
-    limits = httpx.Limits(max_connections=REQUESTS)
-    async with httpx.AsyncClient(limits=limits, timeout=30, trust_env=False) as client:
+    limits = httpx2.Limits(max_connections=REQUESTS)
+    async with httpx2.AsyncClient(limits=limits, timeout=30, trust_env=False) as client:
 
         async def post(number: int) -> dict[str, Any] | None:
             if flush and number == REQUESTS // 2:
                 await asyncio.to_thread(redis.Redis.from_url(flush).flushall)
             try:
                 answer = await client.post(f"{urls[number % len(urls)]}/crawl", json=body)
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 return None
-            assert answer.status_code == httpx.codes.OK, answer.text
+            assert answer.status_code == httpx2.codes.OK, answer.text
             described: dict[str, Any] = answer.json()
             return described
 
@@ -110,8 +110,8 @@ async def test_also_when_the_owner_dies_between_key_and_document(stack: Stack, s
     (tmp_path / "jobs.insert.before").touch()
     body = request(site, "owner")
     with another_gateway(stack, plan=tmp_path) as (doomed, process):
-        async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
-            with pytest.raises(httpx.TransportError):
+        async with httpx2.AsyncClient(timeout=30, trust_env=False) as client:
+            with pytest.raises(httpx2.TransportError):
                 await client.post(f"{doomed}/crawl", json=body)
         assert process.wait(60) == -9
     answers = await post_all([stack.url], body)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pymongo
 import pytest
 import warm
@@ -127,7 +127,7 @@ def test_an_election_loses_and_doubles_no_crawl_and_who_asks_meanwhile_is_told(
             asking = users.submit(verifier.begin, ASKED, at_once=ASKED)
             back = step_down(url, SECONDS)
             recovered = max(recovered, verifier.wait_for_visit(asking.result(), after=back))
-        assert verifier.client.refused.keys() <= {httpx.codes.SERVICE_UNAVAILABLE}
+        assert verifier.client.refused.keys() <= {httpx2.codes.SERVICE_UNAVAILABLE}
         verifier.wait(timeout=240)
         injected = f"{ELECTIONS} of {SECONDS} s, {ELECTIONS * (RUNNING + ASKED)} crawls"
         kind = "a real replica set" if replica_set is real else "MongoDB's primary"

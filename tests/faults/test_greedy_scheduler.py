@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pymongo
 import pytest
 from crawl_verifier import CrawlVerifier, Verdict
@@ -78,10 +78,10 @@ class Greedy:
         """`None` where he is told that he has enough."""
         body = {"user_id": "greedy", "spider": "seo", "start_urls": [url], "depth": 0, **when}
         answer = self._stack.http.post(f"{self._stack.url}/crawl", json=body)
-        if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        if answer.status_code == httpx2.codes.TOO_MANY_REQUESTS:
             assert answer.json()["error"]["code"] == "user_quota"
             return None
-        assert answer.status_code == httpx.codes.ACCEPTED, answer.text
+        assert answer.status_code == httpx2.codes.ACCEPTED, answer.text
         return dict(answer.json())
 
     def waiting(self) -> int:

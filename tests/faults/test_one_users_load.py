@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from bson import BSON
@@ -73,7 +73,7 @@ class Platform:
         tokens = {user: issue.issue(user, [scope]).token for user, scope in scopes.items()}
         self.headers = {user: {"Authorization": f"Bearer {token}"} for user, token in tokens.items()}
         stack.http.headers.update(self.headers["root"])
-        wait_until(lambda: httpx.get(f"{stack.url}/jobs").status_code == httpx.codes.UNAUTHORIZED, what="keys")
+        wait_until(lambda: httpx2.get(f"{stack.url}/jobs").status_code == httpx2.codes.UNAUTHORIZED, what="keys")
 
     def begins(self) -> float:
         """Seconds until a crawl of `bert` fetches its page."""
@@ -96,11 +96,11 @@ class Platform:
                 took[path] = time.monotonic() - began
         return took
 
-    def _client(self, user: str) -> httpx.Client:
-        return httpx.Client(base_url=self.stack.url, headers=self.headers[user], timeout=60, trust_env=False)
+    def _client(self, user: str) -> httpx2.Client:
+        return httpx2.Client(base_url=self.stack.url, headers=self.headers[user], timeout=60, trust_env=False)
 
     @contextmanager
-    def repeated(self, count: int, call: Callable[[httpx.Client], object]) -> Iterator[None]:
+    def repeated(self, count: int, call: Callable[[httpx2.Client], object]) -> Iterator[None]:
         """So many threads of `anne`, each with one call after another."""
         over, begun = threading.Event(), threading.Semaphore(0)
 
@@ -109,7 +109,7 @@ class Platform:
                 while not over.is_set():
                     begun.release()
                     # whoever asks for too much may wait for long
-                    with suppress(httpx.TimeoutException):
+                    with suppress(httpx2.TimeoutException):
                         call(http)
 
         threads = [threading.Thread(target=keep_on) for _ in range(count)]
@@ -309,7 +309,7 @@ os.wait()
 """
 
 
-def deploy(platform: Platform, project: str, content: bytes) -> httpx.Response:
+def deploy(platform: Platform, project: str, content: bytes) -> httpx2.Response:
     url = f"{platform.stack.url}/projects/{project}/versions?version={next(_numbers)}"
     return platform.stack.http.post(url, content=content, timeout=60)
 
@@ -320,7 +320,7 @@ def hostile(platform: Platform, spider: str) -> Iterator[None]:
     deploy(platform, "hostile", egg(source("hostile", spiders=HOSTILE))).raise_for_status()
     ends = []
 
-    def crawl(http: httpx.Client) -> None:
+    def crawl(http: httpx2.Client) -> None:
         order = {"project": "hostile", "spider": spider, "start_urls": [platform.site.url], "ignore_cache": True}
         job_id = http.post("/crawl", json={**order, "max_retries": 0}).raise_for_status().json()["job_id"]
         ends.append(platform.stack.wait_final(job_id, timeout=90))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-import httpx
+import httpx2
 import pytest
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
@@ -56,7 +56,7 @@ POISONS = {"/cup/": "poison", "/barrel/": "poison for scrapyd"}
 def stack(platform: Platform) -> Stack:
     stack = platform.stack
     ready = stack.ready
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{ready['scrapyd_url']}/addversion.json",
         data={"project": "tavern", "version": "1.0"},
         files={"egg": ("project.egg", egg(source("tavern", spiders=SPIDERS)))},

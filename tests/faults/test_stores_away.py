@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-import httpx
+import httpx2
 import pytest
 import redis
 from breakable import Platform
@@ -41,7 +41,7 @@ class Follower(threading.Thread):
 
     def run(self) -> None:
         headers = {"Accept": "text/event-stream"}
-        with httpx.stream("GET", self._address, headers=headers, timeout=60, trust_env=False) as response:
+        with httpx2.stream("GET", self._address, headers=headers, timeout=60, trust_env=False) as response:
             for event in read_events(response):
                 self.heard.append((time.monotonic(), event))
                 if event.event == "end":
@@ -111,7 +111,7 @@ def test_mongodb_is_away_clients_are_told_and_everything_else_waits(
         asked = asking.result()
     recovered = verifier.wait_for_visit(asked, after=back)
     # every client was told so, and none was left without an answer
-    assert verifier.client.refused.keys() == {httpx.codes.SERVICE_UNAVAILABLE}
+    assert verifier.client.refused.keys() == {httpx2.codes.SERVICE_UNAVAILABLE}
     verifier.wait(timeout=240)
     injected = f"killed for {SECONDS} s, {RUNNING} crawls running, {ASKED} asked for"
     record("MongoDB away", injected, recovered=recovered, **verifier.verdict())

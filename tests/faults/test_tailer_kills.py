@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
@@ -76,7 +76,7 @@ class Talk:
         self._seen = [self._pool.submit(self._watch, job) for job in self.jobs]
 
     def _watch(self, job: str) -> list[Event]:
-        with httpx.stream("GET", f"{self.stack.url}/jobs/{job}/logs", timeout=120, trust_env=False) as response:
+        with httpx2.stream("GET", f"{self.stack.url}/jobs/{job}/logs", timeout=120, trust_env=False) as response:
             return list(read_events(response))
 
     def wait_until_shipped(self) -> None:

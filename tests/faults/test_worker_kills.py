@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-import httpx
+import httpx2
 import pytest
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
@@ -29,7 +29,7 @@ def test_a_gateway_that_dies_before_it_wakes_anybody_has_accepted_the_crawl(
         crawl, start = verifier.prepare()
         point = platform.die_at("jobs.insert.after")
         body = {"user_id": "tester", "spider": "seo", "start_urls": [start]}
-        with suppress(httpx.TransportError):
+        with suppress(httpx2.TransportError):
             answer = platform.stack.http.post(f"{platform.stack.url}/crawl", json=body)
             raise AssertionError(answer.text)
         died = time.monotonic()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 
 
 class Event(NamedTuple):
@@ -15,7 +15,7 @@ class Event(NamedTuple):
     data: Any
 
 
-def read_events(response: httpx.Response) -> Iterator[Event]:
+def read_events(response: httpx2.Response) -> Iterator[Event]:
     """https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation."""
     event, last_id, data = "message", "", ""
     for line in response.iter_lines():

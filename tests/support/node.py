@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import warm
 from stores import free_port
@@ -84,7 +84,7 @@ class Node:
             "AWS_SECRET_ACCESS_KEY": "hidden-aws",
             **environ,
         }
-        self.client = httpx.Client(
+        self.client = httpx2.Client(
             base_url=f"http://127.0.0.1:{self.port}",
             auth=("discoverybot", PASSWORD),
             timeout=60,
@@ -122,7 +122,7 @@ class Node:
         assert self.process.poll() is None, self.log()
         try:
             return self.client.get("/daemonstatus.json").status_code == 200
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return False
 
     def end(self, signal_number: signal.Signals = signal.SIGTERM) -> float:
@@ -163,7 +163,7 @@ class Node:
 
     def post_and_be_killed(self, spec: dict[str, Any]) -> Path:
         """Post an attempt to a node whose crash plan will fire."""
-        with suppress(httpx.TransportError):  # whether it can still answer is a matter of luck
+        with suppress(httpx2.TransportError):  # whether it can still answer is a matter of luck
             self.post(spec)
         assert self.process is not None
         self.process.wait(60)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import warm
 from stack import ROOT, START_TIMEOUT, Stack, wait_until
@@ -75,7 +75,7 @@ class ExtraNode:
             assert process is None or process.poll() is None, self.log()
         ready = self._stack.ready
         key = (ready["scrapyd_username"], ready["scrapyd_password"])
-        return self._stack.http.get(f"{self.url}/daemonstatus.json", auth=key).status_code == httpx.codes.OK
+        return self._stack.http.get(f"{self.url}/daemonstatus.json", auth=key).status_code == httpx2.codes.OK
 
     def is_known(self) -> bool:
         """Its tailer has told of it."""

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-import httpx
+import httpx2
 from stack import Stack, wait_until
 
 
@@ -19,19 +19,19 @@ class PatientClient:
         #: How often each status of 500 and above was answered; 0 stands for no answer.
         self.refused: Counter[int] = Counter()
 
-    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def call(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """Fails at a refusal that does not say when to ask again: that is what the client goes by."""
 
-        def answered() -> httpx.Response | None:
+        def answered() -> httpx2.Response | None:
             try:
                 answer = self.stack.http.request(method, f"{self.stack.url}{path}", **options)
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 self._note(0)
                 raise
-            if answer.status_code < httpx.codes.INTERNAL_SERVER_ERROR:
+            if answer.status_code < httpx2.codes.INTERNAL_SERVER_ERROR:
                 return answer
             self._note(answer.status_code)
-            assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE, answer.text
+            assert answer.status_code == httpx2.codes.SERVICE_UNAVAILABLE, answer.text
             assert int(answer.headers["Retry-After"]) > 0
             return None
 
@@ -41,7 +41,7 @@ class PatientClient:
         """The job of one crawl, however often it had to be asked for."""
         body = {"user_id": "tester", "spider": "seo", "start_urls": [url], **fields}
         answer = self.call("POST", "/crawl", json=body, headers={"Idempotency-Key": key})
-        assert answer.status_code == httpx.codes.OK, answer.text
+        assert answer.status_code == httpx2.codes.OK, answer.text
         return str(answer.json()["job_id"])
 
     def _note(self, status: int) -> None:

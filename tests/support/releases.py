@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-import httpx
+import httpx2
 import pytest
 import warm
 from machine import missing
@@ -99,7 +99,7 @@ class Part(Stack):
         own = {"DISCOVERYBOT_HOME": str(home), "NODE_NAME": home.name, "PYTHONUNBUFFERED": "1"}
         self._environment = {**os.environ, **variables, **own, **ports}
         self._processes: dict[str, subprocess.Popen[bytes] | WarmProcess] = {}
-        self.http = httpx.Client(timeout=30, limits=httpx.Limits(keepalive_expiry=None), trust_env=False)
+        self.http = httpx2.Client(timeout=30, limits=httpx2.Limits(keepalive_expiry=None), trust_env=False)
 
     @property
     def url(self) -> str:
@@ -157,7 +157,7 @@ class Part(Stack):
     def _answers(self) -> bool:
         for name, process in self._processes.items():
             assert process.poll() is None, self.log_of(name)[-4000:]
-        environment, ok = self._environment, httpx.codes.OK
+        environment, ok = self._environment, httpx2.codes.OK
         if "gateway" in self._processes and self.http.get(f"{self.url}/health/live").status_code != ok:
             return False
         door = f"http://127.0.0.1:{environment['SCRAPYD_PORT']}/daemonstatus.json"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 from stores import StoreProcess, free_port, moto_server
 
 BUCKET = "crawls"
@@ -23,9 +23,9 @@ def s3_server(folder: Path) -> Iterator[StoreProcess]:
         yield server
 
 
-def _make_bucket(url: str) -> httpx.Response:
+def _make_bucket(url: str) -> httpx2.Response:
     headers = {"Authorization": _SIGNED, "Content-Length": "0"}
-    return httpx.put(f"{url}/{BUCKET}", headers=headers, trust_env=False, timeout=30)
+    return httpx2.put(f"{url}/{BUCKET}", headers=headers, trust_env=False, timeout=30)
 
 
 def s3_settings(url: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import httpx
+import httpx2
 from stores import StoreProcess, free_port, moto_server
 
 KEY, SECRET = "key-of-the-tests", "secret-of-the-tests"
@@ -23,8 +23,8 @@ def sqs_server(folder: Path) -> Iterator[StoreProcess]:
         yield server
 
 
-def _ask(address: str) -> httpx.Response:
-    return httpx.get(f"http://{address}/moto-api/", trust_env=False, timeout=30)
+def _ask(address: str) -> httpx2.Response:
+    return httpx2.get(f"http://{address}/moto-api/", trust_env=False, timeout=30)
 
 
 def client(url: str) -> Any:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 import warm
 from warm import WarmProcess
 
@@ -36,7 +36,7 @@ def wait_until(question: Callable[[], Value | None], *, timeout: float = 60.0, w
         try:
             if last := question():
                 return last  # type: ignore[return-value]  # truthy, so not None
-        except (httpx.TransportError, OSError) as error:
+        except (httpx2.TransportError, OSError) as error:
             last = error
         time.sleep(min(0.05 + waited / 20, 0.25))
     raise AssertionError(f"{what} did not happen within {timeout} s; last: {last!r}")
@@ -49,7 +49,7 @@ class Stack:
         self.output = output
         # without limits: where there are, a connection may be closed that a thread was just given, whose request then
         # waits for its whole time-out (httpcore#1110)
-        self.http = httpx.Client(timeout=30, limits=httpx.Limits(keepalive_expiry=None), trust_env=False)
+        self.http = httpx2.Client(timeout=30, limits=httpx2.Limits(keepalive_expiry=None), trust_env=False)
 
     @property
     def ready(self) -> dict[str, Any]:
@@ -85,12 +85,12 @@ class Stack:
     def crawl(self, url: str, **fields: Any) -> str:
         body = {"user_id": "tester", "spider": "seo", "start_urls": [url], **fields}
         answer = self.http.post(f"{self.url}/crawl", json=body)
-        assert answer.status_code == httpx.codes.OK, answer.text
+        assert answer.status_code == httpx2.codes.OK, answer.text
         return str(answer.json()["job_id"])
 
     def status(self, job_id: str) -> dict[str, Any]:
         answer = self.http.get(f"{self.url}/jobs/{job_id}/status")
-        assert answer.status_code == httpx.codes.OK, answer.text
+        assert answer.status_code == httpx2.codes.OK, answer.text
         described: dict[str, Any] = answer.json()
         return described
 

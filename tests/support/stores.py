@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-import httpx
+import httpx2
 import pymongo
 import redis
 import warm
@@ -158,7 +158,7 @@ def embedded_mongo(tmp: Path, *, password_file: Path | None = None) -> Iterator[
 
 
 @contextmanager
-def moto_server(url: str, port: int, answers: Callable[[], httpx.Response], log: Path) -> Iterator[StoreProcess]:
+def moto_server(url: str, port: int, answers: Callable[[], httpx2.Response], log: Path) -> Iterator[StoreProcess]:
     """What Amazon's services are on one machine, here under the `url` that a client of one of them takes. It forgets
     all when it is stopped.
     """
@@ -167,7 +167,7 @@ def moto_server(url: str, port: int, answers: Callable[[], httpx.Response], log:
     def is_there() -> None:
         try:
             answers().raise_for_status()
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise ConnectionError(str(error)) from error
 
     command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]

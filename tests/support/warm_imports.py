@@ -15,8 +15,8 @@ for stream in (sys.stdout, sys.stderr):
     os.dup2(_null, stream.fileno())
     stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # as the interpreter has made them
 
-# httpx imports its transport with the first client; of Scrapyd this is what imports no reactor
-_lately = ("httpcore", "scrapyd.__main__", "scrapyd.app", "embedded.mongo.__main__")
+# httpx2 imports its transport with the first client; of Scrapyd this is what imports no reactor
+_lately = ("httpcore2", "scrapyd.__main__", "scrapyd.app", "embedded.mongo.__main__")
 # what the command line imports only for a command that needs it
 _lately += ("gateway.cli.keys", "gateway.cli.doctor", "gateway.cli.up", "gateway.cli.join")
 # what each fork asks for before it becomes anything, pytest with it

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import orjson
 import redis
 from jobs import make_job
@@ -38,7 +38,7 @@ _RAN = frozenset(JobStatus) - {JobStatus.PENDING, JobStatus.SCHEDULED}
 
 
 class Console:
-    def __init__(self, settings: Settings, http: httpx.Client) -> None:
+    def __init__(self, settings: Settings, http: httpx2.Client) -> None:
         self.settings = settings
         self.http = http
         self.url = str(http.base_url).rstrip("/")

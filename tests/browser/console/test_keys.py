@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 from browser.console.platform import Console, opened
 from browser.console.tabs import PHONE, Axe, OpenTab
 from forms import in_full
@@ -14,7 +14,7 @@ from gateway.access.keys import Scope
 from gateway.settings import Settings
 
 
-def who(console: Console, key: str) -> httpx.Response:
+def who(console: Console, key: str) -> httpx2.Response:
     return console.http.get("/session", headers={"Authorization": f"Bearer {key}"})
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import httpx
+import httpx2
 from stack import wait_until
 from stores import embedded_mongo, valkey_server
 
@@ -43,9 +43,9 @@ def test_fake_nodes_tell_the_truth_of_what_they_were_posted(tmp_path: Path) -> N
         database.client.close()
 
 
-def post(node: Node, path: str, password: str = PASSWORD, *, job: str = ATTEMPT) -> httpx.Response:
+def post(node: Node, path: str, password: str = PASSWORD, *, job: str = ATTEMPT) -> httpx2.Response:
     form = {"jobid": job, "job": job, "project": "default", "spider": "seo"}
-    return httpx.post(f"{node.url}/{path}", data=form, auth=("discoverybot", password), trust_env=False)
+    return httpx2.post(f"{node.url}/{path}", data=form, auth=("discoverybot", password), trust_env=False)
 
 
 def said(store: NodeStore) -> list[tuple[list[str], list[str]]]:

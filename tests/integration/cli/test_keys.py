@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import warm
 from stack import wait_until
@@ -65,14 +65,14 @@ def _open_gateway(environment: dict[str, str], output: Path) -> Iterator[str]:
 
 def _lives(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health/live", trust_env=False).is_success
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/health/live", trust_env=False).is_success
+    except httpx2.TransportError:
         return False
 
 
 def assert_a_known_proxy_is_believed(url: str, key: str, run: Run) -> None:
     forwarded = {"Authorization": f"Bearer {key}", "X-Forwarded-For": "192.0.2.1, 192.0.2.7"}
-    assert httpx.post(f"{url}/scheduler/run", headers=forwarded, trust_env=False).is_success
+    assert httpx2.post(f"{url}/scheduler/run", headers=forwarded, trust_env=False).is_success
     asked = ("audit", "--url", url, "--route", "/scheduler/run")
     wait_until(lambda: "192.0.2.7" in run(*asked, DISCOVERYBOT_KEY=key, COLUMNS="200").stdout, what="its address")
 
@@ -83,11 +83,11 @@ def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
     with _open_gateway(environment, tmp_path / "first") as url:
         (key,) = re.findall(r"db_first_[0-9a-f]{48}", (tmp_path / "first").read_text())
         admin = {"Authorization": f"Bearer {key}", "Host": "crawls.example.org"}
-        assert httpx.get(f"{url}/nodes", trust_env=False).status_code == 401
-        assert httpx.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200
+        assert httpx2.get(f"{url}/nodes", trust_env=False).status_code == 401
+        assert httpx2.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200
         # a page that calls from elsewhere is still refused
         strange = {**admin, "Origin": "https://elsewhere.example"}
-        assert httpx.post(f"{url}/scheduler/run", headers=strange, trust_env=False).status_code == 403
+        assert httpx2.post(f"{url}/scheduler/run", headers=strange, trust_env=False).status_code == 403
 
         made = run("keys", "create", "--user", "anne", "--scope", "crawl", "--expires", "90d", "--note", "laptop")
         assert made.returncode == 0, made.stderr
@@ -115,7 +115,7 @@ def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
 
     with _open_gateway({**environment, "FORWARDED_ALLOW_IPS": "127.0.0.0/8"}, tmp_path / "second") as url:
         assert "db_" not in (tmp_path / "second").read_text()
-        assert httpx.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200
+        assert httpx2.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200
         assert_a_known_proxy_is_believed(url, key, run)
 
 
@@ -168,9 +168,9 @@ def test_a_gateway_for_others_stays_up_without_mongodb_and_makes_the_first_key_o
         known[NOTICE] = "for people:"
         store.kill()
         with _open_gateway({**os.environ, **known}, output) as url:
-            assert httpx.get(f"{url}/nodes", trust_env=False).status_code == 401
+            assert httpx2.get(f"{url}/nodes", trust_env=False).status_code == 401
             store.start()
             line = re.compile(r"^for people: +(db_first_[0-9a-f]{48})$", re.MULTILINE)
             key = wait_until(lambda: line.search(output.read_text()), what="the first key")
             admin = {"Authorization": f"Bearer {key[1]}"}
-            wait_until(lambda: httpx.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200)
+            wait_until(lambda: httpx2.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200)

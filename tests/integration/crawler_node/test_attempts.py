@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from forms import in_full
@@ -270,7 +270,7 @@ def test_a_spider_that_leaves_fifos_in_its_folder_keeps_nobody_waiting(node: Any
     assert node.exit_of(quick)["exit_code"] == 0
     assert node.client.get(f"/logs/default/quick/{quick.name}.log").text == "quick begins\ndone\n"
     shown = node.client.get(f"/logs/default/hostile/{folder.name}.log")
-    assert shown.status_code == httpx.codes.FORBIDDEN
+    assert shown.status_code == httpx2.codes.FORBIDDEN
     report = node.exit_of(folder)
     assert (report["exit_code"], report.get("report"), report.get("log_tail")) == (0, None, None)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 PAGES = ["/", "/jobs", "/logs/", "/daemonstatus.json", "/listjobs.json", "/listprojects.json"]
@@ -11,13 +11,13 @@ PAGES = ["/", "/jobs", "/logs/", "/daemonstatus.json", "/listjobs.json", "/listp
 
 @pytest.mark.parametrize("path", PAGES)
 def test_nothing_is_shown_without_the_password(node: Any, path: str) -> None:
-    with httpx.Client(base_url=node.client.base_url, trust_env=False, verify=False) as stranger:
+    with httpx2.Client(base_url=node.client.base_url, trust_env=False, verify=False) as stranger:
         for auth in (None, ("discoverybot", "wrong"), ("discoverybot", "")):
             assert stranger.get(path, auth=auth).status_code == 401
 
 
 def test_anybody_may_ask_whether_it_answers_and_is_told_no_more(node: Any) -> None:
-    with httpx.Client(base_url=node.client.base_url, trust_env=False, verify=False) as stranger:
+    with httpx2.Client(base_url=node.client.base_url, trust_env=False, verify=False) as stranger:
         answers = [stranger.get("/live", headers={"Host": host}) for host in ("10.1.2.3:6800", "localhost")]
         assert stranger.head("/live").status_code == 200
         assert stranger.get("/live/daemonstatus.json").status_code == 401

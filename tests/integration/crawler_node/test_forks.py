@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -242,7 +242,7 @@ def test_the_reason_of_a_stop_is_written_before_the_signal(
     node = new_node(DISCOVERYBOT_CRASH_PLAN=str(tmp_path)).start()
     folder = node.run_until_ready("polite")
     (tmp_path / f"node.note_stopping.{side}").touch()
-    with suppress(httpx.TransportError):
+    with suppress(httpx2.TransportError):
         node.cancel(folder)
     node.process.wait(60)
     assert (folder / "stopping").exists() == (side == "after")

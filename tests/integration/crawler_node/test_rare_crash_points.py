@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 SIDES = ("before", "after")
@@ -38,7 +38,7 @@ def killed_at(node: Any, plan: Path) -> Callable[[str], Any]:
     def killed_at(point: str) -> Iterator[None]:
         """The request made inside gets no answer; afterwards the node has been started again."""
         (plan / point).touch()
-        with suppress(httpx.TransportError):
+        with suppress(httpx2.TransportError):
             yield
         assert node.process.wait(60) == -signal.SIGKILL
         node.start()

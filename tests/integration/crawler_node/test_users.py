@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 import pytest
 from eggs import egg, source
@@ -529,7 +529,7 @@ def test_each_project_gets_one_user_whatever_dies_and_none_once_all_are_taken(no
     node.start()
     for side in ("before", "after"):
         (plan / f"node.give_user.{side}").touch()
-        with suppress(httpx.TransportError):
+        with suppress(httpx2.TransportError):
             node.deploy(side)
         assert node.process is not None
         assert node.process.wait(60) == -signal.SIGKILL
@@ -551,7 +551,7 @@ def test_a_folder_that_was_not_made_in_full_is_made_when_its_attempt_is_posted_a
     for side in ("before", "after"):
         (plan / f"node.give_folder.{side}").touch()
         spec = node.spec("reports", project="victim", start_urls=[])
-        with suppress(httpx.TransportError):
+        with suppress(httpx2.TransportError):
             node.post(spec)
         assert node.process is not None
         assert node.process.wait(60) == -signal.SIGKILL

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from eggs import teller
 from forms import first_in_short, in_full
@@ -79,7 +79,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, plan: Path, quick: Path) -> I
 def killed_at(node: EggNode, plan: Path, point: str) -> Iterator[None]:
     """The request made inside gets no answer; afterwards the node has been started again."""
     (plan / point).touch()
-    with suppress(httpx.TransportError):
+    with suppress(httpx2.TransportError):
         yield
     assert node.process is not None
     assert node.process.wait(60) == -signal.SIGKILL

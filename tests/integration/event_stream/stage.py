@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import redis
 import uvicorn
-from httpx_sse import ServerSentEvent, aconnect_sse
 from integration.event_stream.gateway_app import app_of
 from jobs import make_job
 from pydantic import TypeAdapter
@@ -126,7 +125,7 @@ class Play:
 class Heard(NamedTuple):
     """What a client was sent."""
 
-    events: list[ServerSentEvent]
+    events: list[httpx2.ServerSentEvent]
     status: int = 200
 
     def of(self, name: str) -> list[dict[str, Any]]:
@@ -140,7 +139,7 @@ class Heard(NamedTuple):
         return self.events[-1].id
 
 
-def require_described(described: tuple[Streamed, ...], event: ServerSentEvent) -> None:
+def require_described(described: tuple[Streamed, ...], event: httpx2.ServerSentEvent) -> None:
     """That the event is as `/openapi.json` has it: its name, its data, and no field more."""
     kind = next(one for one in described if one.event == event.event)
     data = json.loads(event.data)
@@ -152,7 +151,7 @@ def require_described(described: tuple[Streamed, ...], event: ServerSentEvent) -
 class Listener:
     """An SSE client that a test reads at its own pace."""
 
-    def __init__(self, source: AsyncIterator[ServerSentEvent], described: tuple[Streamed, ...]) -> None:
+    def __init__(self, source: AsyncIterator[httpx2.ServerSentEvent], described: tuple[Streamed, ...]) -> None:
         self._source = source
         self._described = described
         self.heard = Heard([])
@@ -174,7 +173,7 @@ class Listener:
 
     async def _next(self) -> None:
         event = await anext(self._source)
-        if event.data:  # httpx-sse hands out a bare `retry:` as well
+        if event.data:  # httpx2 hands out a bare `retry:` as well
             self.heard.events.append(event)
             require_described(self._described, event)
 
@@ -185,7 +184,7 @@ class Gateway:
     def __init__(self, url: str, server: uvicorn.Server) -> None:
         self.url = url
         self.server = server
-        self.http = httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE)
+        self.http = httpx2.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE)
 
     @asynccontextmanager
     async def listen(
@@ -198,10 +197,10 @@ class Gateway:
     async def stream(
         self, path: str, *, last_event_id: str | None = None, **query: str | int | Sequence[str]
     ) -> AsyncIterator[Listener]:
-        headers = {"Last-Event-ID": last_event_id} if last_event_id else {}
-        async with aconnect_sse(self.http, "GET", path, headers=headers, params=query) as source:
-            source.response.raise_for_status()
-            yield Listener(source.aiter_sse(), MANY_JOBS if path == "/events" else LOG)
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
+        async with self.http.stream("GET", path, headers=headers, params=query) as source:
+            source.raise_for_status()
+            yield Listener(aiter(httpx2.EventSource(source, None)), MANY_JOBS if path == "/events" else LOG)
 
     async def hear_all(self, job_id: str, **how: Any) -> Heard:
         async with self.listen(job_id, **how) as listener:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import httpx
+import httpx2
 import pytest
 import redis
 from integration.event_stream.stage import Gateway, Play, line, lines
@@ -256,4 +256,4 @@ async def test_streams_say_when_to_come_back_and_are_not_to_be_stored(streams: G
     assert answer.text.startswith("retry: 2000\n\n")
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert answer.headers["cache-control"] == "no-store"
-    assert answer.status_code == httpx.codes.OK
+    assert answer.status_code == httpx2.codes.OK

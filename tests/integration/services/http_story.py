@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import uvicorn
 from jobs import make_job
 from pymongo.database import Database
@@ -37,7 +37,7 @@ PATIENCE = 12
 class Door:
     """Where a patient user asks."""
 
-    http: httpx.Client
+    http: httpx2.Client
     #: What was answered with 503 first, by method and path.
     refused: list[str] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class Door:
         """The answer's body. Asks again while it is told to; any other refusal is a wrong one."""
         for _ in range(PATIENCE):
             answer = self.http.request(method, path, **options)
-            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            if answer.status_code != httpx2.codes.SERVICE_UNAVAILABLE:
                 break
             assert int(answer.headers["Retry-After"]) > 0
             self.refused.append(f"{method} {path}")
@@ -151,7 +151,7 @@ def keys(door: Door) -> None:
     anne = door.ask("POST", "/keys", 201, json={"user_id": "anne", "scopes": ["crawl"]})
     invited = door.ask("POST", "/keys", 201, json={"user_id": "n", "scopes": ["read"]})
     door.ask("DELETE", f"/keys/{invited['key_id']}")
-    with httpx.Client(base_url=door.http.base_url, timeout=60, trust_env=False) as http:
+    with httpx2.Client(base_url=door.http.base_url, timeout=60, trust_env=False) as http:
         browser = Door(http, door.refused)
         view = browser.ask("POST", "/session", json={"key": anne["key"]})
         assert view["user_id"] == "anne"
@@ -170,7 +170,7 @@ def serving(settings: Settings) -> Iterator[Door]:
         time.sleep(0.01)
     address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:
-        with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
+        with httpx2.Client(base_url=address, timeout=60, trust_env=False) as client:
             yield Door(client)
     finally:
         server.should_exit = True

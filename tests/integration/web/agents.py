@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
-import httpx
 import httpx2
 from dataset_runs import DatasetRuns
 from ended_runs import add_errors, found_error
@@ -56,7 +55,7 @@ class AgentsDoor(NamedTuple):
     def headers(self, who: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
 
-    def http(self, who: str | None, method: str, path: str, **more: Any) -> httpx.Response:
+    def http(self, who: str | None, method: str, path: str, **more: Any) -> httpx2.Response:
         self.board.http.cookies.clear()
         return self.board.http.request(method, path.format(**self.ids), headers=self.headers(who), **more)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import redis
 from pymongo.database import Database
 
@@ -26,7 +26,7 @@ from gateway.sites.site import Site
 from gateway.sites.store import SiteStore
 from gateway.stores.mongo import connect
 
-Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
+Serve = Callable[[Settings], AbstractContextManager[httpx2.Client]]
 #: The fields of a run's record.
 RECORD = (
     *("run_id", "site_schedule_id", "task_id", "trigger", "status", "started_at", "finished_at"),
@@ -39,7 +39,7 @@ TEMPLATE = "https://board.example/search?q={keywords}&l={location}"
 class Board:
     """A gateway whose database has one site of each kind, and the hands of a worker."""
 
-    def __init__(self, settings: Settings, http: httpx.Client) -> None:
+    def __init__(self, settings: Settings, http: httpx2.Client) -> None:
         self.http = http
         self.database: Database[dict[str, Any]] = connect(settings.mongo_uri)
         self.jobs = JobStore(self.database)
@@ -53,7 +53,7 @@ class Board:
         given = {"search_url": TEMPLATE, "schedule_id": new_job_id(), "created_at": now, "updated_at": now}
         SiteStore(self.database).insert(Site(name=name, number=number, **{**given, **fields}))
 
-    def scrape(self, *, mode: str = "async", headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
+    def scrape(self, *, mode: str = "async", headers: dict[str, str] | None = None, **body: Any) -> httpx2.Response:
         asked = {"site_name": "board", "search_term": "bees", **body}
         return self.http.post("/jobs/scrape", json=asked, params={"mode": mode}, headers=headers)
 
@@ -106,5 +106,5 @@ def open_board(serve: Serve, settings: Settings, database: str, *, patience: flo
         board.database.client.close()
 
 
-def problem(answer: httpx.Response) -> tuple[int, str]:
+def problem(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import uvicorn
 from pymongo.database import Database
@@ -31,7 +31,7 @@ Crawl = dict[str, Any]
 
 
 @contextmanager
-def _serve(settings: Settings) -> Iterator[httpx.Client]:
+def _serve(settings: Settings) -> Iterator[httpx2.Client]:
     # idle connections stay open for as long as those of a gateway do
     server = uvicorn.Server(
         uvicorn.Config(
@@ -46,8 +46,8 @@ def _serve(settings: Settings) -> Iterator[httpx.Client]:
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         # without limits, as in stack.py
-        unlimited, address = httpx.Limits(keepalive_expiry=None), f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=address, timeout=60, limits=unlimited, trust_env=False) as client:
+        unlimited, address = httpx2.Limits(keepalive_expiry=None), f"http://127.0.0.1:{port}"
+        with httpx2.Client(base_url=address, timeout=60, limits=unlimited, trust_env=False) as client:
             yield client
     finally:
         server.should_exit = True
@@ -55,7 +55,7 @@ def _serve(settings: Settings) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="session")
-def serve() -> Callable[[Settings], AbstractContextManager[httpx.Client]]:
+def serve() -> Callable[[Settings], AbstractContextManager[httpx2.Client]]:
     """A client of a gateway with these settings."""
     return _serve
 
@@ -77,7 +77,7 @@ def database(settings: Settings) -> Iterator[Database[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def gateway(settings: Settings, database: object) -> Iterator[httpx.Client]:
+def gateway(settings: Settings, database: object) -> Iterator[httpx2.Client]:
     with _serve(settings) as client:
         yield client
 
@@ -121,7 +121,7 @@ def keep(jobs: JobStore) -> Callable[[Job], Job]:
 
 
 @pytest.fixture
-def make(gateway: httpx.Client, crawl: Crawl) -> Callable[..., Crawl]:
+def make(gateway: httpx2.Client, crawl: Crawl) -> Callable[..., Crawl]:
     """A new schedule, as it is told: every morning in Paris, unless the fields say otherwise."""
 
     def make_schedule(**fields: Any) -> Crawl:

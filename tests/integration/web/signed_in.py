@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import pytest
 from integration.web.board import Serve
 from jobs import make_job
@@ -58,7 +58,7 @@ def url(serve: Serve, own_settings: Settings, keys: KeyStore) -> Iterator[str]:
 class Browser(NamedTuple):
     """Holds a cookie, and nothing else."""
 
-    http: httpx.Client
+    http: httpx2.Client
     view: dict[str, Any]
 
     @property
@@ -76,10 +76,10 @@ def anne(keys: KeyStore) -> Issued:
 
 @pytest.fixture
 def sign_in(url: str) -> Iterator[SignIn]:
-    opened: list[httpx.Client] = []
+    opened: list[httpx2.Client] = []
 
     def with_key(issued: Issued) -> Browser:
-        http = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
+        http = httpx2.Client(base_url=url, timeout=PATIENCE, trust_env=False)
         opened.append(http)
         answer = http.post("/session", json={"key": str(issued.token)})
         assert answer.status_code == 200, answer.text

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import orjson
 import pytest
 from integration.web.agents import HIDDEN, ORDER, AgentsDoor, open_agents_door
@@ -250,7 +250,7 @@ def test_no_answer_is_larger_than_a_model_can_read(door: AgentsDoor) -> None:
 def test_the_gateway_answers_others_while_an_agent_reads_much(door: AgentsDoor) -> None:
     # the longest that the loop is held is the time in which others wait
     async def reading() -> float:
-        async with door.client("agent") as client, httpx.AsyncClient(base_url=door.url, trust_env=False) as http:
+        async with door.client("agent") as client, httpx2.AsyncClient(base_url=door.url, trust_env=False) as http:
             jobs = [client.call_tool("sample_items", {"job_id": door.ids["job_id"], "limit": 20}) for _ in range(20)]
             tasks = [asyncio.ensure_future(one) for one in jobs]
             longest = 0.0
@@ -280,7 +280,7 @@ def test_who_leaves_while_a_tool_waits_keeps_no_place(serve: Serve, settings: Se
         headers |= {"MCP-Protocol-Version": version, "Mcp-Method": "tools/call", "Mcp-Name": "get_job"}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
         for _ in range(3):
-            with pytest.raises(httpx.ReadTimeout):
+            with pytest.raises(httpx2.ReadTimeout):
                 door.board.http.post("/mcp", json=body, headers=headers, timeout=0.5)
             wait_until(
                 lambda: not door.call("agent", "get_job", job_id=job_id, wait_seconds=1).is_error, what="a place"

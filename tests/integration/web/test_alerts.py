@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 
@@ -20,10 +20,10 @@ HOUR = timedelta(hours=1)
 
 
 class Rules:
-    def __init__(self, client: httpx.Client, user: str) -> None:
+    def __init__(self, client: httpx2.Client, user: str) -> None:
         self.client, self.user = client, user
 
-    def call(self, method: str, path: str = "", **more: Any) -> httpx.Response:
+    def call(self, method: str, path: str = "", **more: Any) -> httpx2.Response:
         is_alert = path and not path.startswith("/rules")
         params = {"user_id": self.user} if method != "POST" and not is_alert else {}
         return self.client.request(method, f"/alerts{path}", params={**params, **more.pop("params", {})}, **more)
@@ -40,7 +40,7 @@ class Rules:
 
 
 @pytest.fixture
-def rules(gateway: httpx.Client, user: str) -> Rules:
+def rules(gateway: httpx2.Client, user: str) -> Rules:
     return Rules(gateway, user)
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from integration.web.board import Board, Serve, open_board
 from jobs import make_job
@@ -29,7 +29,7 @@ class Door:
         self.texts = {name: str(one.token) for name, one in issued.items()}
         self.keys = {name: {"Authorization": f"Bearer {text}"} for name, text in self.texts.items()}
 
-    def call(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
+    def call(self, who: str, method: str, path: str, **more: Any) -> httpx2.Response:
         return self.board.http.request(method, path, headers=self.keys[who], **more)
 
     def told(self, **query: Any) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import json
 import string
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import redis
 from forms import full_or_short
@@ -94,7 +94,7 @@ WRONG: list[tuple[str, dict[str, Any], int]] = [
 @pytest.mark.parametrize(("field", "change", "status"), WRONG)
 def test_what_is_wrong_is_named_and_leaves_nothing_behind(
     *,
-    gateway: httpx.Client,
+    gateway: httpx2.Client,
     database: Database[dict[str, Any]],
     settings: Settings,
     crawl: Crawl,
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_named_and_leaves_nothing_behind(
         assert client.keys(f"crawl:{crawl['user_id']}:*") == []
 
 
-def test_an_unknown_spider_is_answered_with_those_there_are(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_an_unknown_spider_is_answered_with_those_there_are(gateway: httpx2.Client, crawl: Crawl) -> None:
     assert gateway.post("/crawl", json={**crawl, "spider": "nope"}).json()["error"]["detail"]["known"] == ["seo"]
 
 
@@ -121,25 +121,25 @@ def test_an_unknown_spider_is_answered_with_those_there_are(gateway: httpx.Clien
     "body",
     [b"", b"null", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b'{"depth": ' + b"9" * 5000 + b"}", b'{"\\ud800": 1}'],
 )
-def test_a_body_that_is_no_crawl_is_refused_as_such(gateway: httpx.Client, body: bytes) -> None:
+def test_a_body_that_is_no_crawl_is_refused_as_such(gateway: httpx2.Client, body: bytes) -> None:
     response = gateway.post("/crawl", content=body, headers=JSON)
     assert (response.status_code, response.json()["error"]["detail"]["field"]) == (422, "body")
 
 
-def test_text_of_a_wrong_length_is_told_in_characters(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_text_of_a_wrong_length_is_told_in_characters(gateway: httpx2.Client, crawl: Crawl) -> None:
     answers = [gateway.post("/crawl", json=crawl | {"spider": text}).json() for text in ("", "x" * 101)]
     told = ["spider: must not be empty", "spider: must have at most 100 characters"]
     assert [answer["error"]["message"] for answer in answers] == told
 
 
-def test_a_body_of_another_type_is_answered_with_the_type_to_send(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_a_body_of_another_type_is_answered_with_the_type_to_send(gateway: httpx2.Client, crawl: Crawl) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     response = gateway.post("/crawl", content=json.dumps(crawl), headers=form)
     assert response.status_code == 422
     assert "Content-Type: application/json" in response.json()["error"]["message"]
 
 
-def test_a_body_over_256_kib_is_refused(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_a_body_over_256_kib_is_refused(gateway: httpx2.Client, crawl: Crawl) -> None:
     response = gateway.post("/crawl", json={**crawl, "params": {"a": "x" * (256 << 10)}})
     assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
 
@@ -178,13 +178,13 @@ def test_a_body_over_256_kib_is_refused(gateway: httpx.Client, crawl: Crawl) -> 
         (f"/jobs/{'0' * 32}/fields?compare=all", "compare"),
     ],
 )
-def test_a_query_is_as_strict_as_a_body(gateway: httpx.Client, path: str, field: str) -> None:
+def test_a_query_is_as_strict_as_a_body(gateway: httpx2.Client, path: str, field: str) -> None:
     response = gateway.get(path)
     assert (response.status_code, response.json()["error"]["detail"]["field"]) == (422, field)
 
 
 @pytest.mark.parametrize("key", ["a b", "x" * 256, "\xe9"])
-def test_an_odd_idempotency_key_is_refused_by_name(gateway: httpx.Client, crawl: Crawl, key: str) -> None:
+def test_an_odd_idempotency_key_is_refused_by_name(gateway: httpx2.Client, crawl: Crawl, key: str) -> None:
     response = gateway.post("/crawl", json=crawl, headers={b"Idempotency-Key": key.encode("latin-1")})
     assert (response.status_code, response.json()["error"]["detail"]["field"]) == (422, "Idempotency-Key")
 
@@ -193,19 +193,19 @@ def test_an_odd_idempotency_key_is_refused_by_name(gateway: httpx.Client, crawl:
     "path",
     ["/jobs/x", "/jobs/%00", "/jobs/%ff", f"/jobs/{'0' * 32}", f"/jobs/{'0' * 31};/items", f"/jobs/{'0' * 32}/items"],
 )
-def test_an_id_that_nobody_gave_is_not_found(gateway: httpx.Client, path: str) -> None:
+def test_an_id_that_nobody_gave_is_not_found(gateway: httpx2.Client, path: str) -> None:
     response = gateway.get(path)
     assert (response.status_code, response.json()["error"]["code"]) == (404, "job_not_found")
 
 
 @pytest.mark.parametrize(("name", "allowed"), [("health", "GET"), ("sites", "GET"), ("scrape", "POST")])
-def test_what_stands_beside_jobs_is_taken_for_the_id_of_none(gateway: httpx.Client, name: str, allowed: str) -> None:
+def test_what_stands_beside_jobs_is_taken_for_the_id_of_none(gateway: httpx2.Client, name: str, allowed: str) -> None:
     for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - {allowed}:
         refused = gateway.request(method, f"/jobs/{name}")
         assert (refused.status_code, refused.headers["Allow"]) == (405, allowed), method
 
 
-def test_other_addresses_and_methods_are_refused_in_the_same_format(gateway: httpx.Client) -> None:
+def test_other_addresses_and_methods_are_refused_in_the_same_format(gateway: httpx2.Client) -> None:
     nothing, wrong = gateway.get("/nothing"), gateway.put("/jobs")
     assert (nothing.status_code, nothing.json()["error"]["code"]) == (404, "not_found")
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
@@ -231,7 +231,7 @@ slow_machines = limits(max_examples=full_or_short(60, 20), deadline=None, suppre
 
 @slow_machines
 @given(change=st.dictionaries(fields, anything, max_size=3), start_urls=urls)
-def test_no_body_makes_the_gateway_fail(gateway: httpx.Client, change: Crawl, start_urls: list[str]) -> None:
+def test_no_body_makes_the_gateway_fail(gateway: httpx2.Client, change: Crawl, start_urls: list[str]) -> None:
     body = {"user_id": "fuzz", "spider": "seo", "start_urls": start_urls, **change}
     response = gateway.post("/crawl", content=json.dumps(body), headers=JSON)
     assert response.status_code < 500
@@ -252,7 +252,7 @@ timings = st.fixed_dictionaries(
 
 @slow_machines
 @given(change=st.dictionaries(fields, anything, max_size=2) | timings)
-def test_no_schedule_and_no_change_of_one_makes_the_gateway_fail(gateway: httpx.Client, change: Crawl) -> None:
+def test_no_schedule_and_no_change_of_one_makes_the_gateway_fail(gateway: httpx2.Client, change: Crawl) -> None:
     body = {"user_id": "fuzz", "spider": "seo", "start_urls": ["https://example.com/"], "interval": "@daily"}
     schedule_id = gateway.post("/crawl", json=body).json()["job_id"]
     for method, url, content in (
@@ -273,7 +273,7 @@ def test_no_schedule_and_no_change_of_one_makes_the_gateway_fail(gateway: httpx.
     value=st.text() | st.text(string.printable, max_size=9),
     path=st.sampled_from(["/jobs", f"/jobs/{'1' * 32}/items", "/crawl", "/schedules"]),
 )
-def test_no_query_makes_the_gateway_fail(gateway: httpx.Client, name: str, value: str, path: str) -> None:
+def test_no_query_makes_the_gateway_fail(gateway: httpx2.Client, name: str, value: str, path: str) -> None:
     assert gateway.get(path, params={name: value}).status_code < 500
 
 
@@ -293,7 +293,7 @@ ID = "0" * 32
         ("HEAD", "/health"),
     ],
 )  # fmt: skip
-def test_a_query_parameter_nobody_knows_is_refused(gateway: httpx.Client, method: str, path: str) -> None:
+def test_a_query_parameter_nobody_knows_is_refused(gateway: httpx2.Client, method: str, path: str) -> None:
     response = gateway.request(method, path, params={"levle": "INFO"})
     assert response.status_code == 422
     if method != "HEAD":
@@ -301,7 +301,7 @@ def test_a_query_parameter_nobody_knows_is_refused(gateway: httpx.Client, method
         assert response.json()["error"]["message"] == "levle: there is no such parameter"
 
 
-def test_every_parameter_of_a_log_is_known(gateway: httpx.Client) -> None:
+def test_every_parameter_of_a_log_is_known(gateway: httpx2.Client) -> None:
     query = {"level": "INFO", "q": "x", "attempt": "1", "last_event_id": "1-0"}
     headers = {"Accept": "text/plain"}
     assert gateway.get(f"/jobs/{ID}/logs", params=query, headers=headers).status_code == 404

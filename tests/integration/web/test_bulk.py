@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 
@@ -20,7 +20,7 @@ Answer = dict[str, Any]
 ENDED = {"status": JobStatus.ERROR, "settled": True, "live_key": None}
 
 
-def bulk(gateway: httpx.Client, action: str, user: str, expect: int | None = None, **more: Any) -> Answer:
+def bulk(gateway: httpx2.Client, action: str, user: str, expect: int | None = None, **more: Any) -> Answer:
     wanted = {"user_id": user, **more.pop("filter", {})}
     body = {"filter": wanted, "action": action, "expect": expect, **more}
     answer: Answer = gateway.post("/jobs/bulk", json=body).raise_for_status().json()
@@ -32,7 +32,7 @@ def statuses(jobs: JobStore, made: list[Job]) -> list[str]:
 
 
 def test_without_a_number_it_counts_the_jobs_that_the_action_can_be_done_to(
-    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
 ) -> None:
     made = [keep(make_job(user_id=user)), keep(make_job(user_id=user, **ENDED))]
     keep(make_job(user_id=user, **{**ENDED, "settled": False}))
@@ -43,7 +43,7 @@ def test_without_a_number_it_counts_the_jobs_that_the_action_can_be_done_to(
 
 
 def test_all_that_match_are_cancelled_once_the_number_is_right(
-    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
 ) -> None:
     ours = [keep(make_job(user_id=user, spider="seo")) for _ in range(3)]
     others = [keep(make_job(user_id=user, spider="jobs")), keep(make_job())]
@@ -60,7 +60,7 @@ def test_all_that_match_are_cancelled_once_the_number_is_right(
 
 
 def test_those_that_were_there_when_they_were_counted_are_cancelled_whatever_has_come_since(
-    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
 ) -> None:
     ours = [keep(make_job(user_id=user)) for _ in range(2)]
     counted = bulk(gateway, "cancel", user)
@@ -73,7 +73,7 @@ def test_those_that_were_there_when_they_were_counted_are_cancelled_whatever_has
 
 
 def test_jobs_that_had_not_ended_when_they_were_counted_are_not_deleted(
-    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
 ) -> None:
     old = keep(make_job(user_id=user, finished_at=utc_now() - timedelta(minutes=1), **ENDED))
     counted = bulk(gateway, "delete", user)
@@ -86,7 +86,7 @@ def test_jobs_that_had_not_ended_when_they_were_counted_are_not_deleted(
     assert bulk(gateway, "delete", user, 1)["done"] == 1
 
 
-def test_deleted_jobs_are_gone(gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str) -> None:
+def test_deleted_jobs_are_gone(gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str) -> None:
     old, alive = keep(make_job(user_id=user, **ENDED)), keep(make_job(user_id=user))
     assert bulk(gateway, "delete", user, 1)["done"] == 1
     assert jobs.get(alive.id)
@@ -95,7 +95,7 @@ def test_deleted_jobs_are_gone(gateway: httpx.Client, keep: Keep, jobs: JobStore
 
 
 def test_what_takes_long_goes_on_where_it_was_and_a_repeated_retry_runs_nothing_twice(
-    gateway: httpx.Client, keep: Keep, user: str, monkeypatch: pytest.MonkeyPatch
+    gateway: httpx2.Client, keep: Keep, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.jobs.bulk.SECONDS", 0)
     made = {keep(make_job(user_id=user, **ENDED)).id for _ in range(3)}
@@ -115,7 +115,7 @@ def test_what_takes_long_goes_on_where_it_was_and_a_repeated_retry_runs_nothing_
     assert len(new) == 3
 
 
-def test_dead_letters_are_requeued_or_dismissed(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_dead_letters_are_requeued_or_dismissed(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     letters = [keep(make_job(user_id=user, dead=True, tags=[f"t{n}"], **ENDED)) for n in range(2)]
     keep(make_job(user_id=user, **ENDED))
     assert bulk(gateway, "requeue", user, 1, filter={"tag": "t0"})["done"] == 1
@@ -126,7 +126,7 @@ def test_dead_letters_are_requeued_or_dismissed(gateway: httpx.Client, keep: Kee
 
 
 def test_a_letter_whose_requeueing_was_interrupted_is_answered_by_the_same_job(
-    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
 ) -> None:
     letter = keep(make_job(user_id=user, dead=True, **ENDED))
     assert bulk(gateway, "retry", user, 1)["done"] == 1
@@ -135,7 +135,7 @@ def test_a_letter_whose_requeueing_was_interrupted_is_answered_by_the_same_job(
     assert len(gateway.get("/jobs", params={"user_id": user, "status": "pending"}).json()["jobs"]) == 1
 
 
-def test_jobs_that_cannot_be_acted_on_are_named(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_jobs_that_cannot_be_acted_on_are_named(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     old = keep(make_job(user_id=user, **ENDED))
     keep(make_job(user_id=user, fingerprint=old.fingerprint))
     answer = bulk(gateway, "retry", user, 1)
@@ -157,7 +157,7 @@ def test_jobs_that_cannot_be_acted_on_are_named(gateway: httpx.Client, keep: Kee
         ({"filter": {}, "action": "cancel", "expect": 0, "after": "x"}, "after"),
     ],
 )
-def test_what_is_wrong_is_named(gateway: httpx.Client, body: Answer, field: str) -> None:
+def test_what_is_wrong_is_named(gateway: httpx2.Client, body: Answer, field: str) -> None:
     answer = gateway.post("/jobs/bulk", json=body)
     if field == "after":
         # looked at only when there is something to go on with
@@ -167,12 +167,12 @@ def test_what_is_wrong_is_named(gateway: httpx.Client, body: Answer, field: str)
     assert field in answer.text
 
 
-def test_the_address_is_no_jobs(gateway: httpx.Client) -> None:
+def test_the_address_is_no_jobs(gateway: httpx2.Client) -> None:
     assert [gateway.request(method, "/jobs/bulk").status_code for method in ("GET", "DELETE", "PUT")] == [405] * 3
     assert gateway.delete("/jobs/count").status_code == gateway.post("/jobs/points").status_code == 405
 
 
-def test_counts_and_points_are_of_the_filter(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_counts_and_points_are_of_the_filter(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     ended = keep(make_job(user_id=user, started_at=make_job().created_at, **ENDED))
     keep(make_job(user_id=user))
     wanted = {"user_id": user}
@@ -185,7 +185,7 @@ def test_counts_and_points_are_of_the_filter(gateway: httpx.Client, keep: Keep, 
 
 
 def test_what_takes_long_to_count_is_counted_in_parts(
-    gateway: httpx.Client, keep: Keep, user: str, monkeypatch: pytest.MonkeyPatch
+    gateway: httpx2.Client, keep: Keep, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.jobs.queries.COUNT_SECONDS", -1)
     monkeypatch.setattr("gateway.jobs.queries.FIRST_LOOK", 2)
@@ -206,7 +206,7 @@ def test_what_takes_long_to_count_is_counted_in_parts(
     assert len(gateway.get("/jobs/points", params=wanted).json()["points"]) == 3
 
 
-def parts(gateway: httpx.Client, path: str, wanted: Answer) -> list[Answer]:
+def parts(gateway: httpx2.Client, path: str, wanted: Answer) -> list[Answer]:
     found: list[Answer] = []
     while not found or found[-1]["next"]:
         after = {"after": found[-1]["next"]} if found else {}

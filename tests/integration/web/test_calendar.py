@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 from pymongo.database import Database
@@ -26,7 +26,7 @@ def entry(schedule_id: str, job_id: str, due: datetime, **fields: Any) -> Ledger
 
 
 def test_a_week_has_what_was_and_what_comes(
-    gateway: httpx.Client, database: Database[Any], make: Make, keep: Callable[[Job], Job], user: str
+    gateway: httpx2.Client, database: Database[Any], make: Make, keep: Callable[[Job], Job], user: str
 ) -> None:
     daily = make(jitter=0)
     often, paused = make(interval="every 1m", timezone=None), make(interval="@hourly", timezone=None)
@@ -59,7 +59,7 @@ def test_a_week_has_what_was_and_what_comes(
     assert (shown["past_cut"], shown["coming_cut"], week["next"]) == (False, False, None)
 
 
-def test_a_coming_week_has_the_occurrences_of_that_week(gateway: httpx.Client, make: Make, user: str) -> None:
+def test_a_coming_week_has_the_occurrences_of_that_week(gateway: httpx2.Client, make: Make, user: str) -> None:
     make(jitter=0)
     since = utc_now() + timedelta(days=20)
     asked = {"user_id": user, "since": to_iso(since), "until": to_iso(since + timedelta(days=2))}
@@ -69,7 +69,7 @@ def test_a_coming_week_has_the_occurrences_of_that_week(gateway: httpx.Client, m
     assert all(asked["since"] <= run["due"] < asked["until"] for run in row["coming"])
 
 
-def test_single_crawls_for_later_are_in_it(gateway: httpx.Client, crawl: dict[str, Any], make: Make) -> None:
+def test_single_crawls_for_later_are_in_it(gateway: httpx2.Client, crawl: dict[str, Any], make: Make) -> None:
     make()
     soon = utc_now() + timedelta(days=2)
     made = [
@@ -97,14 +97,14 @@ def test_single_crawls_for_later_are_in_it(gateway: httpx.Client, crawl: dict[st
         {"until": "0001-01-01T00:00:00Z"},
     ],
 )
-def test_too_long_a_time_is_refused(gateway: httpx.Client, wrong: dict[str, str]) -> None:
+def test_too_long_a_time_is_refused(gateway: httpx2.Client, wrong: dict[str, str]) -> None:
     answer = gateway.get("/schedules/calendar", params=wrong)
     assert answer.status_code == 422
     assert answer.json()["error"]["detail"]["field"] in {"since", "until"}
 
 
 def test_days_that_come_once_in_28_years_are_not_looked_for_beyond_the_time_that_is_asked_for(
-    gateway: httpx.Client, make: Make, user: str
+    gateway: httpx2.Client, make: Make, user: str
 ) -> None:
     daily = make(jitter=0)
     for number in range(12):
@@ -117,7 +117,7 @@ def test_days_that_come_once_in_28_years_are_not_looked_for_beyond_the_time_that
 
 
 def test_a_page_that_takes_long_ends_early_and_the_next_one_goes_on(
-    gateway: httpx.Client, make: Make, user: str, monkeypatch: pytest.MonkeyPatch
+    gateway: httpx2.Client, make: Make, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.schedules.calendar.SECONDS", -1)
     made = [make(jitter=0, start_urls=[f"https://example.com/{number}"])["schedule_id"] for number in range(3)]

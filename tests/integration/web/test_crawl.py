@@ -6,17 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
-from httpx_sse import connect_sse
 
 from gateway.jobs.store import JobStore
 from gateway.settings import Settings
 
 Crawl = dict[str, Any]
 
+STREAM = {"Accept": "text/event-stream"}
 
-def test_a_new_crawl_is_a_job_from_then_on(gateway: httpx.Client, jobs: JobStore, crawl: Crawl) -> None:
+
+def test_a_new_crawl_is_a_job_from_then_on(gateway: httpx2.Client, jobs: JobStore, crawl: Crawl) -> None:
     body = {**crawl, "depth": 2, "params": {"robots": False}, "priority": 3, "tags": ["a", "a", "b"], "max_pages": 9}
     response = gateway.post("/crawl", json=body, headers={"X-Request-ID": "asked-for-it"})
     job_id = response.json()["job_id"]
@@ -35,7 +36,7 @@ def test_a_new_crawl_is_a_job_from_then_on(gateway: httpx.Client, jobs: JobStore
     assert (job.tags, job.max_retries, job.spec.timeout) == (["a", "b"], 3, 3600)
 
 
-def test_the_same_request_is_answered_with_the_same_job(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_the_same_request_is_answered_with_the_same_job(gateway: httpx2.Client, crawl: Crawl) -> None:
     first = gateway.post("/crawl", json=crawl).json()
     again = gateway.post("/crawl", json=crawl).json()
     assert again.pop("cached_at").endswith("Z")
@@ -63,7 +64,7 @@ ODD = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", *(b"{" + WHOSE + more + b"
 
 
 @pytest.mark.parametrize("body", ODD)
-def test_what_is_wrong_is_said_in_the_same_words_on_both_ways(gateway: httpx.Client, body: bytes) -> None:
+def test_what_is_wrong_is_said_in_the_same_words_on_both_ways(gateway: httpx2.Client, body: bytes) -> None:
     answers = []
     # the second one is not plain to the gateway: FastAPI reads it
     for kind in ("application/json", "application/json; charset=utf-8"):
@@ -76,7 +77,7 @@ def test_what_is_wrong_is_said_in_the_same_words_on_both_ways(gateway: httpx.Cli
 
 @pytest.mark.parametrize("extra", [{}, {"depth": 3, "tags": ["b", "a"], "fetch": {}}, {"params": {"robots": True}}])
 def test_a_plain_request_and_any_other_are_one_request(
-    gateway: httpx.Client, jobs: JobStore, crawl: Crawl, extra: Crawl
+    gateway: httpx2.Client, jobs: JobStore, crawl: Crawl, extra: Crawl
 ) -> None:
     body = json.dumps({**crawl, **extra}).encode()
     made = gateway.post("/crawl", content=body, headers={"Content-Type": "application/json"})
@@ -88,21 +89,21 @@ def test_a_plain_request_and_any_other_are_one_request(
     assert jobs.get(made.json()["job_id"]).correlation_id == made.headers["X-Request-ID"]
 
 
-def test_a_body_in_pieces_is_a_body(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_a_body_in_pieces_is_a_body(gateway: httpx2.Client, crawl: Crawl) -> None:
     whole = json.dumps(crawl).encode()
     pieces = iter([whole[:20], whole[20:]])
     answer = gateway.post("/crawl", content=pieces, headers={"Content-Type": "application/json"})
     assert answer.json()["job_id"] == gateway.post("/crawl", json=crawl).json()["job_id"]
 
 
-def test_simultaneous_requests_make_one_job(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_simultaneous_requests_make_one_job(gateway: httpx2.Client, crawl: Crawl) -> None:
     with ThreadPoolExecutor(10) as threads:
         answers = list(threads.map(lambda _: gateway.post("/crawl", json=crawl).json(), range(30)))
     assert len({answer["job_id"] for answer in answers}) == 1
     assert sum(not answer["cached"] for answer in answers) == 1
 
 
-def test_simultaneous_requests_are_all_told_at_the_end(gateway: httpx.Client, jobs: JobStore, crawl: Crawl) -> None:
+def test_simultaneous_requests_are_all_told_at_the_end(gateway: httpx2.Client, jobs: JobStore, crawl: Crawl) -> None:
     urls = {f"http://93.184.215.14/told/{number}" for number in range(10)}
     with ThreadPoolExecutor(10) as threads:
         answers = threads.map(lambda url: gateway.post("/crawl", json={**crawl, "webhook_url": url}), urls)
@@ -110,7 +111,7 @@ def test_simultaneous_requests_are_all_told_at_the_end(gateway: httpx.Client, jo
     assert set(jobs.get(job_id).webhooks) == urls
 
 
-def test_a_fresh_run_can_be_asked_for_in_body_and_query(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_a_fresh_run_can_be_asked_for_in_body_and_query(gateway: httpx2.Client, crawl: Crawl) -> None:
     ids = {
         gateway.post("/crawl", json=crawl).json()["job_id"],
         gateway.post("/crawl", json={**crawl, "ignore_cache": True}).json()["job_id"],
@@ -119,7 +120,7 @@ def test_a_fresh_run_can_be_asked_for_in_body_and_query(gateway: httpx.Client, c
     assert len(ids) == 3
 
 
-def test_an_idempotency_key_makes_even_a_fresh_run_repeatable(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_an_idempotency_key_makes_even_a_fresh_run_repeatable(gateway: httpx2.Client, crawl: Crawl) -> None:
     headers = {"Idempotency-Key": "retry-1"}
     first = gateway.post("/crawl?ignore_cache=true", json=crawl, headers=headers).json()
     again = gateway.post("/crawl?ignore_cache=true", json=crawl, headers=headers).json()
@@ -128,11 +129,11 @@ def test_an_idempotency_key_makes_even_a_fresh_run_repeatable(gateway: httpx.Cli
     assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_reused")
 
 
-def test_the_answer_may_be_the_log_itself(gateway: httpx.Client, crawl: Crawl) -> None:
-    with connect_sse(gateway, "POST", "/crawl", json=crawl) as source:
-        assert source.response.headers["content-type"].startswith("text/event-stream")
+def test_the_answer_may_be_the_log_itself(gateway: httpx2.Client, crawl: Crawl) -> None:
+    with gateway.stream("POST", "/crawl", headers=STREAM, json=crawl) as source:
+        assert source.headers["content-type"].startswith("text/event-stream")
         # what has no data (`retry:`) is no event to a browser
-        events = (event for event in source.iter_sse() if event.data)
+        events = (event for event in httpx2.EventSource(source) if event.data)
         first = next(events)
         assert (first.event, first.json()["cached"]) == ("job", False)
         gateway.post(f"/jobs/{first.json()['job_id']}/cancel").raise_for_status()
@@ -141,7 +142,7 @@ def test_the_answer_may_be_the_log_itself(gateway: httpx.Client, crawl: Crawl) -
 
 
 def test_without_redis_crawls_are_taken_all_the_same(
-    serve: Callable[[Settings], AbstractContextManager[httpx.Client]],
+    serve: Callable[[Settings], AbstractContextManager[httpx2.Client]],
     settings: Settings,
     gateway: object,
     crawl: Crawl,

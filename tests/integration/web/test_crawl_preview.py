@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 from integration.web.board import Serve, open_board
 from pymongo.database import Database
 
@@ -19,7 +19,7 @@ Crawl = dict[str, Any]
 TOMORROW = to_iso(utc_now() + timedelta(days=1))
 
 
-def preview(gateway: httpx.Client, body: Crawl) -> Crawl:
+def preview(gateway: httpx2.Client, body: Crawl) -> Crawl:
     answer = gateway.post("/crawl/preview", json=body)
     assert answer.status_code == 200, answer.text
     seen: Crawl = answer.json()
@@ -27,7 +27,7 @@ def preview(gateway: httpx.Client, body: Crawl) -> Crawl:
 
 
 def test_a_preview_says_what_is_filled_in_and_makes_nothing(
-    gateway: httpx.Client, database: Database[Crawl], crawl: Crawl
+    gateway: httpx2.Client, database: Database[Crawl], crawl: Crawl
 ) -> None:
     mine = {"user_id": crawl["user_id"]}
     seen = preview(gateway, {**crawl, "params": {"robots": False}})
@@ -43,7 +43,7 @@ def test_a_preview_says_what_is_filled_in_and_makes_nothing(
     assert gateway.post("/crawl", json={**crawl, "params": {"robots": False}}).json()["cached"] is False
 
 
-def test_a_crawl_that_exists_is_named(gateway: httpx.Client, jobs: JobStore, crawl: Crawl) -> None:
+def test_a_crawl_that_exists_is_named(gateway: httpx2.Client, jobs: JobStore, crawl: Crawl) -> None:
     job_id = gateway.post("/crawl", json=crawl).json()["job_id"]
     webhook = "http://93.184.215.14/told"
     answer = preview(gateway, {**crawl, "webhook_url": webhook})["answer"]
@@ -57,7 +57,7 @@ def test_a_crawl_that_exists_is_named(gateway: httpx.Client, jobs: JobStore, cra
 
 
 def test_a_schedule_that_exists_is_named_with_its_runs(
-    gateway: httpx.Client, make: Callable[..., Crawl], crawl: Crawl
+    gateway: httpx2.Client, make: Callable[..., Crawl], crawl: Crawl
 ) -> None:
     schedule = make(jitter=0.2)
     asked = {**crawl, "interval": "0 9 * * *", "timezone": "Europe/Paris"}
@@ -70,7 +70,7 @@ def test_a_schedule_that_exists_is_named_with_its_runs(
     assert (seen["answer"]["status"], seen["runs"]) == ("paused", [])
 
 
-def test_coming_runs_are_those_of_its_zone_with_changes_of_the_clock(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_coming_runs_are_those_of_its_zone_with_changes_of_the_clock(gateway: httpx2.Client, crawl: Crawl) -> None:
     asked = {
         "schedule_at": "2127-03-29T00:00:00.000Z",
         "interval": "30 2 * * *",
@@ -89,7 +89,7 @@ def test_coming_runs_are_those_of_its_zone_with_changes_of_the_clock(gateway: ht
     assert (once["place"], once["answer"]["scheduled"]) == (None, True)
 
 
-def test_all_that_is_wrong_is_said_as_the_crawl_itself_would_say_it(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_all_that_is_wrong_is_said_as_the_crawl_itself_would_say_it(gateway: httpx2.Client, crawl: Crawl) -> None:
     urls = ["http://127.0.0.1/", "https://example.com/", "ftp://example.com/"]
     wrong = {**crawl, "start_urls": urls, "params": {"robots": 3}, "interval": "61 * * * *"}
     seen = preview(gateway, wrong)
@@ -106,7 +106,7 @@ def test_all_that_is_wrong_is_said_as_the_crawl_itself_would_say_it(gateway: htt
         assert (error.status_code, said["code"], said["message"]) == (one["status"], one["code"], one["message"])
 
 
-def test_what_cannot_be_read_or_understood(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_what_cannot_be_read_or_understood(gateway: httpx2.Client, crawl: Crawl) -> None:
     body = {**crawl, "depth": -1, "tags": 3}
     told, real = gateway.post("/crawl/preview", json=body), gateway.post("/crawl", json=body)
     assert (told.status_code, told.json()["error"]) == (422, real.json()["error"])

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import openpyxl
 import pytest
 from dataset_runs import DatasetRuns, exporting_parts
@@ -34,7 +34,7 @@ MANY = [f"s{n:02}" for n in range(20)]
 
 
 @pytest.fixture
-def runs(database: Database[dict[str, Any]], gateway: httpx.Client, user: str) -> DatasetRuns:
+def runs(database: Database[dict[str, Any]], gateway: httpx2.Client, user: str) -> DatasetRuns:
     # the gateway has made the indexes
     del gateway
     return DatasetRuns(database, user)
@@ -43,11 +43,11 @@ def runs(database: Database[dict[str, Any]], gateway: httpx.Client, user: str) -
 class Prices:
     """One user's calls about the dataset `prices`."""
 
-    def __init__(self, client: httpx.Client, user: str) -> None:
+    def __init__(self, client: httpx2.Client, user: str) -> None:
         self.client = client
         self.user = user
 
-    def call(self, method: str, path: str = "", **more: Any) -> httpx.Response:
+    def call(self, method: str, path: str = "", **more: Any) -> httpx2.Response:
         params = {"user_id": self.user, **more.pop("params", {})}
         return self.client.request(method, f"/datasets/prices{path}", params=params, **more)
 
@@ -83,7 +83,7 @@ def _events(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 @pytest.fixture
-def prices(gateway: httpx.Client, user: str) -> Prices:
+def prices(gateway: httpx2.Client, user: str) -> Prices:
     return Prices(gateway, user)
 
 
@@ -139,7 +139,7 @@ def test_the_key_of_a_dataset_with_items_stays(prices: Prices, runs: DatasetRuns
     assert prices.call("PATCH", json={"key": ["sku"], "ignore": ["seen"]}).is_success
 
 
-def test_datasets_are_listed_page_by_page(gateway: httpx.Client, user: str) -> None:
+def test_datasets_are_listed_page_by_page(gateway: httpx2.Client, user: str) -> None:
     for name in ("one", "two", "three"):
         gateway.put(f"/datasets/{name}", params={"user_id": user}, json={}).raise_for_status()
     query: dict[str, Any] = {"user_id": user, "limit": 2}
@@ -149,7 +149,7 @@ def test_datasets_are_listed_page_by_page(gateway: httpx.Client, user: str) -> N
     assert second["next"] is None
 
 
-def test_a_name_that_several_users_have_needs_the_user(gateway: httpx.Client, user: str) -> None:
+def test_a_name_that_several_users_have_needs_the_user(gateway: httpx2.Client, user: str) -> None:
     name = user.replace("-", "_")
     for one in (user, f"other-{user}"):
         gateway.put(f"/datasets/{name}", params={"user_id": one}, json={}).raise_for_status()
@@ -158,7 +158,7 @@ def test_a_name_that_several_users_have_needs_the_user(gateway: httpx.Client, us
 
 
 def test_a_crawl_that_names_other_options_than_the_dataset_has_is_refused(
-    gateway: httpx.Client, prices: Prices, crawl: dict[str, Any]
+    gateway: httpx2.Client, prices: Prices, crawl: dict[str, Any]
 ) -> None:
     prices.call("PUT", json={"key": ["sku"]}).raise_for_status()
     answer = gateway.post("/crawl", json={**crawl, "dataset": {"name": "prices", "key": ["url"]}})
@@ -321,7 +321,7 @@ def test_a_table_is_kept_in_step_also_after_its_cursor_has_expired(
     keep = runpy.run_path(str(ROOT / "docs/examples/keep_a_table_in_step.py"))
     with closing(sqlite3.connect(":memory:")) as table:
         table.executescript(keep["TABLES"])
-        about = httpx.Client(
+        about = httpx2.Client(
             base_url=prices.client.base_url.join("/datasets/prices"), params={"user_id": prices.user}
         )
         with about as client:
@@ -393,7 +393,7 @@ def test_what_is_not_applied_yet_is_no_past_that_could_be_read(
 # --- files
 
 
-def table(answer: httpx.Response) -> list[dict[str, Any]]:
+def table(answer: httpx2.Response) -> list[dict[str, Any]]:
     answer.raise_for_status()
     return list(csv.DictReader(io.StringIO(answer.text)))
 
@@ -679,7 +679,7 @@ def test_a_rejected_run_changes_nothing(prices: Prices, runs: DatasetRuns) -> No
 # --- others
 
 
-def test_what_is_anothers_is_not_there(gateway: httpx.Client, runs: DatasetRuns) -> None:
+def test_what_is_anothers_is_not_there(gateway: httpx2.Client, runs: DatasetRuns) -> None:
     job_id = held(runs)
     other = Prices(gateway, f"other-{runs.user}")
     of_run = f"/runs/{job_id}"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 
@@ -23,12 +23,12 @@ def dead_letter(user: str, **fields: Any) -> Job:
     return make_job(user_id=user, dead=True, **ended, **fields)
 
 
-def listed(gateway: httpx.Client, user: str, **query: Any) -> list[str]:
+def listed(gateway: httpx2.Client, user: str, **query: Any) -> list[str]:
     page = gateway.get("/dead-letters", params={"user_id": user, **query}).raise_for_status().json()
     return [letter["id"] for letter in page["dead_letters"]]
 
 
-def test_only_jobs_that_are_out_of_retries_are_dead_letters(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_only_jobs_that_are_out_of_retries_are_dead_letters(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     attempt = Attempt(attempt=1, node="n1", dispatched_at=make_job().created_at)
     spec = CrawlSpec(spider="seo", start_urls=("http://site.example/",), site="board")
     letter = keep(dead_letter(user, spec=spec, attempt=1, attempts={"1": attempt}, trigger=Trigger.SCHEDULED))
@@ -40,7 +40,7 @@ def test_only_jobs_that_are_out_of_retries_are_dead_letters(gateway: httpx.Clien
     assert gateway.get(told["job_url"]).json()["dead"] is True
 
 
-def test_the_list_is_paged_newest_first_and_filtered(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_the_list_is_paged_newest_first_and_filtered(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     letters = [keep(dead_letter(user, spider=f"spider{number % 2}")).id for number in range(5)]
     first = gateway.get("/dead-letters", params={"user_id": user, "limit": 3}).json()
     rest = listed(gateway, user, limit=3, after=first["next"])
@@ -53,7 +53,7 @@ def test_the_list_is_paged_newest_first_and_filtered(gateway: httpx.Client, keep
 
 
 def test_requeueing_makes_a_new_linked_job_and_answers_the_letter(
-    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
 ) -> None:
     letter = keep(dead_letter(user))
     receipt = gateway.post(f"/dead-letters/{letter.id}/requeue").raise_for_status().json()
@@ -66,7 +66,7 @@ def test_requeueing_makes_a_new_linked_job_and_answers_the_letter(
 
 
 def test_a_run_of_a_site_is_requeued_as_a_run_of_it(
-    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
 ) -> None:
     ran = {"trigger": Trigger.SCHEDULED, "exclusive": "site:board", "schedule_id": "5" * 32}
     letter = keep(dead_letter(user, **ran))
@@ -76,7 +76,7 @@ def test_a_run_of_a_site_is_requeued_as_a_run_of_it(
 
 
 def test_a_run_of_a_site_is_not_requeued_while_the_site_is_disabled(
-    gateway: httpx.Client, keep: Keep, user: str
+    gateway: httpx2.Client, keep: Keep, user: str
 ) -> None:
     site = {"name": f"board-{user}", "search_url": "https://jobs.example.com/", "spider": "seo", "enabled": False}
     gateway.post("/sites", json=site).raise_for_status()
@@ -90,7 +90,7 @@ def test_a_run_of_a_site_is_not_requeued_while_the_site_is_disabled(
     gateway.post(f"/dead-letters/{letter.id}/requeue").raise_for_status()
 
 
-def test_a_letter_requeued_by_many_at_once_is_run_again_once(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_a_letter_requeued_by_many_at_once_is_run_again_once(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     letter = keep(dead_letter(user))
     answers: list[int] = []
 
@@ -108,7 +108,7 @@ def test_a_letter_requeued_by_many_at_once_is_run_again_once(gateway: httpx.Clie
     assert len([job for job in jobs if job["status"] == "pending"]) == 1
 
 
-def test_a_letter_that_cannot_be_run_again_stays(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_a_letter_that_cannot_be_run_again_stays(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     letter = keep(dead_letter(user))
     keep(make_job(user_id=user, fingerprint=letter.fingerprint))
     assert gateway.post(f"/dead-letters/{letter.id}/requeue").status_code == 409
@@ -116,7 +116,7 @@ def test_a_letter_that_cannot_be_run_again_stays(gateway: httpx.Client, keep: Ke
 
 
 def test_a_letter_that_is_let_go_leaves_the_list_and_its_job_stays(
-    gateway: httpx.Client, keep: Keep, user: str
+    gateway: httpx2.Client, keep: Keep, user: str
 ) -> None:
     letter = keep(dead_letter(user))
     gone = gateway.delete(f"/dead-letters/{letter.id}")
@@ -127,12 +127,12 @@ def test_a_letter_that_is_let_go_leaves_the_list_and_its_job_stays(
 
 
 @pytest.mark.parametrize("letter_id", ["f" * 32, "not-an-id"])
-def test_nothing_can_be_done_about_a_letter_that_is_not_there(gateway: httpx.Client, letter_id: str) -> None:
+def test_nothing_can_be_done_about_a_letter_that_is_not_there(gateway: httpx2.Client, letter_id: str) -> None:
     for answer in (gateway.post(f"/dead-letters/{letter_id}/requeue"), gateway.delete(f"/dead-letters/{letter_id}")):
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "dead_letter_not_found")
 
 
-def test_a_living_job_is_no_dead_letter(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_a_living_job_is_no_dead_letter(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     job = keep(make_job(user_id=user))
     assert gateway.post(f"/dead-letters/{job.id}/requeue").status_code == 404
     assert gateway.delete(f"/dead-letters/{job.id}").status_code == 404

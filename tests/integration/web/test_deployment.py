@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import warm
 from eggs import egg as pack
@@ -74,8 +74,8 @@ def nodes(own_settings: Settings) -> Iterator[NodeStore]:
 
 @pytest.fixture(scope="module")
 def door(
-    serve: Callable[[Settings], AbstractContextManager[httpx.Client]], own_settings: Settings
-) -> Iterator[httpx.Client]:
+    serve: Callable[[Settings], AbstractContextManager[httpx2.Client]], own_settings: Settings
+) -> Iterator[httpx2.Client]:
     with serve(own_settings) as client:
         yield client
 
@@ -100,12 +100,12 @@ def living(nodes: NodeStore, node: Node) -> Iterator[Callable[..., None]]:
         nodes._nodes.delete_one({"_id": name})
 
 
-def post(door: httpx.Client, content: Any, project: str = "shop", version: str = "1.4") -> httpx.Response:
+def post(door: httpx2.Client, content: Any, project: str = "shop", version: str = "1.4") -> httpx2.Response:
     return door.post(f"/projects/{project}/versions", params={"version": version}, content=content, timeout=60)
 
 
 def test_an_egg_goes_to_every_living_node_and_its_spiders_can_be_asked_for(
-    door: httpx.Client, node: Node, living: Callable[..., None], user: str
+    door: httpx2.Client, node: Node, living: Callable[..., None], user: str
 ) -> None:
     url = str(node.client.base_url).rstrip("/")
     living(n1=url, n2=url)
@@ -145,7 +145,7 @@ def test_an_egg_goes_to_every_living_node_and_its_spiders_can_be_asked_for(
     assert (spec["project"], spec["version"], spec["max_items"]) == ("shop", "1.4", 5)
 
 
-def version_of(door: httpx.Client, user: str, **fields: Any) -> str:
+def version_of(door: httpx2.Client, user: str, **fields: Any) -> str:
     """What a crawl that is asked for now would run."""
     body = {"user_id": user, "spider": "offers", "start_urls": ["https://shop.test/"], "ignore_cache": True, **fields}
     answer = door.post("/crawl", json=body)
@@ -156,8 +156,8 @@ def version_of(door: httpx.Client, user: str, **fields: Any) -> str:
 
 def test_a_deployment_and_a_rollback_count_in_every_gateway_once_they_are_answered(
     *,
-    door: httpx.Client,
-    serve: Callable[[Settings], AbstractContextManager[httpx.Client]],
+    door: httpx2.Client,
+    serve: Callable[[Settings], AbstractContextManager[httpx2.Client]],
     own_settings: Settings,
     node: Node,
     living: Callable[..., None],
@@ -185,7 +185,7 @@ def test_a_deployment_and_a_rollback_count_in_every_gateway_once_they_are_answer
 
 
 def test_the_versions_of_a_project_are_listed_with_all_that_is_known(
-    door: httpx.Client, node: Node, living: Callable[..., None]
+    door: httpx2.Client, node: Node, living: Callable[..., None]
 ) -> None:
     living(n1=str(node.client.base_url).rstrip("/"))
     content = egg()
@@ -214,7 +214,7 @@ def test_the_versions_of_a_project_are_listed_with_all_that_is_known(
     ],
 )
 def test_what_is_not_there_cannot_be_the_latest(
-    *, door: httpx.Client, node: Node, nodes: NodeStore, living: Callable[..., None], route: str, code: str
+    *, door: httpx2.Client, node: Node, nodes: NodeStore, living: Callable[..., None], route: str, code: str
 ) -> None:
     SpiderStore(nodes._nodes.database).publish("n1", [SpiderInfo(project="default", name="seo")])
     living(n1=str(node.client.base_url).rstrip("/"))
@@ -224,7 +224,7 @@ def test_what_is_not_there_cannot_be_the_latest(
 
 
 def test_an_egg_that_every_node_refuses_is_the_callers_fault(
-    door: httpx.Client, node: Node, living: Callable[..., None]
+    door: httpx2.Client, node: Node, living: Callable[..., None]
 ) -> None:
     living(n1=str(node.client.base_url).rstrip("/"))
     answer = post(door, egg("import pandas_of_nowhere\n", "broken"), "broken")
@@ -235,7 +235,7 @@ def test_an_egg_that_every_node_refuses_is_the_callers_fault(
 
 
 def test_a_node_that_cannot_be_asked_is_told_of_and_brought_the_egg_later(
-    door: httpx.Client, node: Node, living: Callable[..., None], eggs: EggStore
+    door: httpx2.Client, node: Node, living: Callable[..., None], eggs: EggStore
 ) -> None:
     living(n1=str(node.client.base_url).rstrip("/"), n2="http://127.0.0.1:1")
     content = egg()
@@ -252,7 +252,7 @@ def test_a_node_that_cannot_be_asked_is_told_of_and_brought_the_egg_later(
 
 
 def test_an_egg_that_no_node_has_looked_at_is_not_kept(
-    door: httpx.Client, living: Callable[..., None], eggs: EggStore
+    door: httpx2.Client, living: Callable[..., None], eggs: EggStore
 ) -> None:
     living(n1="http://127.0.0.1:1")
     answer = post(door, egg(), "unseen")
@@ -263,7 +263,7 @@ def test_an_egg_that_no_node_has_looked_at_is_not_kept(
 
 
 def test_a_version_that_exists_is_replaced_and_what_it_was_is_kept_no_longer(
-    door: httpx.Client, node: Node, living: Callable[..., None], eggs: EggStore
+    door: httpx2.Client, node: Node, living: Callable[..., None], eggs: EggStore
 ) -> None:
     living(n1=str(node.client.base_url).rstrip("/"))
     contents = [egg(), egg(SPIDER.replace("offers", "deals"))]
@@ -278,7 +278,7 @@ def test_a_version_that_exists_is_replaced_and_what_it_was_is_kept_no_longer(
 
 
 def test_a_deleted_version_is_nowhere_any_more(
-    door: httpx.Client, node: Node, living: Callable[..., None], eggs: EggStore
+    door: httpx2.Client, node: Node, living: Callable[..., None], eggs: EggStore
 ) -> None:
     living(n1=str(node.client.base_url).rstrip("/"))
     assert post(door, egg(), "doomed").status_code == 200
@@ -294,13 +294,13 @@ def test_a_deleted_version_is_nowhere_any_more(
     assert kept.content is not None
 
 
-def test_there_is_nothing_to_delete_of_our_own_project_or_of_what_nobody_has(door: httpx.Client) -> None:
+def test_there_is_nothing_to_delete_of_our_own_project_or_of_what_nobody_has(door: httpx2.Client) -> None:
     assert door.delete("/projects/discoverybot/versions/1").status_code == 422
     assert door.delete("/projects/nobody/versions/1").status_code == 404
     assert door.delete("/projects/shop/versions/..").status_code in {404, 422}
 
 
-def test_without_a_living_node_nothing_is_deployed(door: httpx.Client, nodes: NodeStore) -> None:
+def test_without_a_living_node_nothing_is_deployed(door: httpx2.Client, nodes: NodeStore) -> None:
     long_ago = NodeStore(nodes._nodes.database, clock=lambda: utc_now() - timedelta(hours=1))
     long_ago.heartbeat("dead", url="http://127.0.0.1:1", max_slots=1, alive=(), present=(), beating_since=utc_now())
     assert post(door, egg()).status_code == 409
@@ -319,13 +319,13 @@ def test_without_a_living_node_nothing_is_deployed(door: httpx.Client, nodes: No
     ],
 )
 def test_what_is_no_deployment_is_refused_by_name(
-    door: httpx.Client, path: str, content: bytes, status: int, field: str
+    door: httpx2.Client, path: str, content: bytes, status: int, field: str
 ) -> None:
     answer = door.post(path, content=content)
     assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (status, field)
 
 
-def test_only_an_egg_may_be_larger_than_other_bodies(door: httpx.Client, tmp_path: Path) -> None:
+def test_only_an_egg_may_be_larger_than_other_bodies(door: httpx2.Client, tmp_path: Path) -> None:
     large = b"x" * (1 << 20)
     assert post(door, large).json()["error"]["detail"]["field"] == "egg"
     assert post(door, iter([large] * 65)).status_code == 413
@@ -333,7 +333,7 @@ def test_only_an_egg_may_be_larger_than_other_bodies(door: httpx.Client, tmp_pat
         assert door.post(path, content=large).status_code == 413
 
 
-def test_a_page_of_another_origin_deploys_nothing(door: httpx.Client) -> None:
+def test_a_page_of_another_origin_deploys_nothing(door: httpx2.Client) -> None:
     answer = door.post("/projects/shop/versions?version=1", content=egg(), headers={"Origin": "https://evil.example"})
     assert answer.status_code == 403
 
@@ -347,7 +347,7 @@ def spoiled(changes: dict[int, int]) -> bytes:
     return bytes(content)
 
 
-def send_form(door: httpx.Client, **files: bytes | None) -> httpx.Response:
+def send_form(door: httpx2.Client, **files: bytes | None) -> httpx2.Response:
     form = {"egg": egg(), "requirements": b"", **files}
     parts = {name: (f"{name}.file", content) for name, content in form.items() if content is not None}
     return door.post("/projects/shop/versions", params={"version": "2.0"}, files=parts, timeout=60)
@@ -362,7 +362,7 @@ def test_the_same_egg_with_the_same_requirements_has_the_same_bytes_at_any_time(
 
 
 def test_requirements_in_the_form_become_a_part_of_the_egg_and_decide_whether_it_is_taken(
-    door: httpx.Client, node: Node, living: Callable[..., None]
+    door: httpx2.Client, node: Node, living: Callable[..., None]
 ) -> None:
     living(n1=str(node.client.base_url).rstrip("/"))
     answer = send_form(door, requirements=b"--pre\n")
@@ -389,7 +389,7 @@ class OtherRelease(BaseHTTPRequestHandler):
 
 
 def test_a_deployment_may_end_before_all_is_installed_and_the_command_line_waits_for_it(
-    *, door: httpx.Client, node: Node, index: Site, living: Callable[..., None], tmp_path: Path
+    *, door: httpx2.Client, node: Node, index: Site, living: Callable[..., None], tmp_path: Path
 ) -> None:
     living(n1=str(node.client.base_url).rstrip("/"))
     url, params = "/projects/slow/versions", {"version": "1", "wait": "0"}
@@ -415,7 +415,7 @@ def test_a_deployment_may_end_before_all_is_installed_and_the_command_line_waits
 
 
 def test_an_answer_that_is_not_understood_is_no_error(
-    door: httpx.Client, node: Node, living: Callable[..., None]
+    door: httpx2.Client, node: Node, living: Callable[..., None]
 ) -> None:
     living(n1=str(node.client.base_url).rstrip("/"))
     assert post(door, egg(), "odd").status_code == 200
@@ -442,7 +442,7 @@ def test_an_answer_that_is_not_understood_is_no_error(
         ({"egg": pack({"shop/a.py": "", "EGG-INFO/requirements.txt": ""})}, "requirements: come with the egg"),
     ],
 )
-def test_a_form_that_cannot_be_used_is_refused_with_the_field(door: httpx.Client, files: Any, why: str) -> None:
+def test_a_form_that_cannot_be_used_is_refused_with_the_field(door: httpx2.Client, files: Any, why: str) -> None:
     answer = send_form(door, **files)
     assert answer.status_code == 422
     assert why in answer.json()["error"]["message"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 from egress_tricks import TRICKS
 from pymongo.database import Database
 
 
 def test_no_trick_becomes_a_job(
-    gateway: httpx.Client, database: Database[dict[str, Any]], crawl: dict[str, Any]
+    gateway: httpx2.Client, database: Database[dict[str, Any]], crawl: dict[str, Any]
 ) -> None:
     for trick in TRICKS:
         url = trick.replace("PORT", "8080")

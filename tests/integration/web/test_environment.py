@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from pymongo.database import Database
 from stack import wait_until
@@ -28,12 +28,12 @@ def project(user: str) -> str:
     return f"Shop_{user[-6:]}"
 
 
-def names(answer: httpx.Response) -> dict[str, Any]:
+def names(answer: httpx2.Response) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     return {one["name"]: "secret" if one["secret"] else one["value"] for one in answer.json()["variables"]}
 
 
-def test_variables_are_set_listed_and_removed(gateway: httpx.Client, project: str) -> None:
+def test_variables_are_set_listed_and_removed(gateway: httpx2.Client, project: str) -> None:
     env = f"/projects/{project}/env"
     assert names(gateway.get(env)) == {}
     gateway.put(f"{env}/REGION", json={"value": "eu"})
@@ -50,7 +50,7 @@ def test_variables_are_set_listed_and_removed(gateway: httpx.Client, project: st
 
 
 def test_a_secret_is_in_no_answer_log_or_document(
-    gateway: httpx.Client, project: str, database: Database[Any], caplog: pytest.LogCaptureFixture
+    gateway: httpx2.Client, project: str, database: Database[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     env = f"/projects/{project}/env"
     with caplog.at_level(logging.DEBUG), capture_logs() as events:
@@ -71,7 +71,7 @@ def test_a_secret_is_in_no_answer_log_or_document(
     assert SECRET not in str(list(database["projects"].find()))
 
 
-def test_settings_are_replaced_and_guards_are_refused_by_name(gateway: httpx.Client, project: str) -> None:
+def test_settings_are_replaced_and_guards_are_refused_by_name(gateway: httpx2.Client, project: str) -> None:
     path = f"/projects/{project}/settings"
     pipelines = {"ITEM_PIPELINES": {"shop.pipelines.Prices": 300}}
     wanted = {"settings": pipelines, "open": ["SHOP_PAGES"], "open_env": ["SHOP_REGION"]}
@@ -91,13 +91,13 @@ def test_settings_are_replaced_and_guards_are_refused_by_name(gateway: httpx.Cli
 
 @pytest.mark.parametrize("path", ["env", "settings"])
 @pytest.mark.parametrize("name", ["default", "DiscoveryBot"])
-def test_our_own_project_has_none(gateway: httpx.Client, path: str, name: str) -> None:
+def test_our_own_project_has_none(gateway: httpx2.Client, path: str, name: str) -> None:
     answer = gateway.get(f"/projects/{name}/{path}")
     assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (422, "project")
 
 
 @pytest.fixture
-def shop(gateway: httpx.Client, crawl: Crawl, database: Database[Any], project: str) -> Crawl:
+def shop(gateway: httpx2.Client, crawl: Crawl, database: Database[Any], project: str) -> Crawl:
     """A request for a crawl of a deployed project, once the gateway knows it."""
     info = SpiderInfo(project=project, version="1.0", name="offers")
     SpiderStore(database).publish(f"node of {project}", [info])
@@ -107,7 +107,7 @@ def shop(gateway: httpx.Client, crawl: Crawl, database: Database[Any], project: 
 
 
 def test_variables_of_a_crawl_are_kept_for_the_node_and_shown_to_nobody(
-    gateway: httpx.Client, jobs: JobStore, shop: Crawl
+    gateway: httpx2.Client, jobs: JobStore, shop: Crawl
 ) -> None:
     asked = {**shop, "env": {"TOKEN": SECRET}, "settings": {"RETRY_TIMES": 0}}
     job_id = gateway.post("/crawl", json=asked).raise_for_status().json()["job_id"]
@@ -121,7 +121,7 @@ def test_variables_of_a_crawl_are_kept_for_the_node_and_shown_to_nobody(
     assert job_id not in [gateway.post("/crawl", json=other).json()["job_id"] for other in others]
 
 
-def test_a_schedule_has_them_too_and_takes_no_mask_for_a_value(gateway: httpx.Client, shop: Crawl) -> None:
+def test_a_schedule_has_them_too_and_takes_no_mask_for_a_value(gateway: httpx2.Client, shop: Crawl) -> None:
     asked = {**shop, "interval": "every 1h", "env": {"TOKEN": SECRET}, "settings": {"RETRY_TIMES": 0}}
     made = gateway.post("/schedules", json=asked)
     assert made.status_code == 201, made.text
@@ -143,7 +143,7 @@ def test_a_schedule_has_them_too_and_takes_no_mask_for_a_value(gateway: httpx.Cl
     ],
 )
 def test_what_a_crawl_may_not_have_is_refused_by_name(
-    gateway: httpx.Client, shop: Crawl, fields: dict[str, Any], field: str
+    gateway: httpx2.Client, shop: Crawl, fields: dict[str, Any], field: str
 ) -> None:
     for path, more in (("/crawl", {}), ("/schedules", {"interval": "every 1h"})):
         refused = gateway.post(path, json={**shop, **more, **fields})
@@ -152,7 +152,7 @@ def test_what_a_crawl_may_not_have_is_refused_by_name(
 
 
 def test_a_project_raises_its_crawls_time_limit_as_far_as_the_operator_allows(
-    settings: Settings, serve: Serve, gateway: httpx.Client, shop: Crawl, database: Database[Any]
+    settings: Settings, serve: Serve, gateway: httpx2.Client, shop: Crawl, database: Database[Any]
 ) -> None:
     project, path = shop["project"], f"/projects/{shop['project']}/settings"
     info = SpiderInfo(project=project, version="1.0", name="patient", timeout=7200)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from ended_runs import add_errors, found_error
 from integration.web.board import Board, Serve, open_board
@@ -26,7 +26,7 @@ HOUR = timedelta(hours=1)
 class Shop:
     """Runs of a spider of one user."""
 
-    def __init__(self, client: httpx.Client, database: Any, user: str) -> None:
+    def __init__(self, client: httpx2.Client, database: Any, user: str) -> None:
         self.client, self.database, self.user = client, database, user
 
     def run(self, *errors: Any, ago: float = 0, version: str = "1.0", spider: str = "prices", **fields: Any) -> Job:

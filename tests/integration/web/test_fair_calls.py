@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from integration.web.board import Serve, problem
 from integration.web.signed_in import anne, job, keys, own, own_settings, url
@@ -72,15 +72,15 @@ def root(keys: KeyStore) -> Issued:
 class Door:
     """Calls with a key, as many at once as there are."""
 
-    def __init__(self, http: httpx.Client, issued: Issued, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, http: httpx2.Client, issued: Issued, threads: ThreadPoolExecutor) -> None:
         self._http = http
         self._headers = {"Authorization": f"Bearer {issued.token}"}
         self._threads = threads
 
-    def get(self, path: str) -> httpx.Response:
+    def get(self, path: str) -> httpx2.Response:
         return self._http.get(path, headers=self._headers)
 
-    def post(self, path: str, body: Any) -> httpx.Response:
+    def post(self, path: str, body: Any) -> httpx2.Response:
         return self._http.post(path, headers=self._headers, json=body)
 
     def posted(self, path: str, body: Any) -> socket.socket:
@@ -92,16 +92,16 @@ class Door:
         connection.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n{content}".encode())
         return connection
 
-    def begin(self, count: int, call: Callable[[], httpx.Response]) -> list[Future[httpx.Response]]:
+    def begin(self, count: int, call: Callable[[], httpx2.Response]) -> list[Future[httpx2.Response]]:
         return [self._threads.submit(call) for _ in range(count)]
 
 
 @contextmanager
 def door_of(url: str, issued: Issued) -> Iterator[Door]:
-    limits = httpx.Limits(max_connections=None, keepalive_expiry=None)
+    limits = httpx2.Limits(max_connections=None, keepalive_expiry=None)
     with (
         ThreadPoolExecutor(120) as threads,
-        httpx.Client(base_url=url, timeout=90, trust_env=False, limits=limits) as http,
+        httpx2.Client(base_url=url, timeout=90, trust_env=False, limits=limits) as http,
     ):
         yield Door(http, issued, threads)
 
@@ -253,6 +253,6 @@ def test_a_download_that_nobody_reads_ends(
             wait_until(lambda: http.get(path, headers=mine).status_code == 200)
 
 
-def opens(http: httpx.Client, headers: dict[str, str]) -> bool:
+def opens(http: httpx2.Client, headers: dict[str, str]) -> bool:
     with http.stream("GET", "/events", headers=headers) as stream:
         return stream.status_code == 200

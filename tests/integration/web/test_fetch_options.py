@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from structlog.testing import capture_logs
 
@@ -22,7 +22,7 @@ WORDS = ("t0ken", "c00kie", "p4ssword")
 
 
 def test_secrets_are_kept_for_the_node_and_shown_to_nobody(
-    gateway: httpx.Client, jobs: JobStore, crawl: Crawl, caplog: pytest.LogCaptureFixture
+    gateway: httpx2.Client, jobs: JobStore, crawl: Crawl, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG), capture_logs() as events:
         taken = gateway.post("/crawl", json={**crawl, "fetch": SECRETS}).json()
@@ -40,7 +40,7 @@ def test_secrets_are_kept_for_the_node_and_shown_to_nobody(
     assert kept.model_dump(include=set(SECRETS)) == SECRETS
 
 
-def test_other_secrets_are_another_crawl(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_other_secrets_are_another_crawl(gateway: httpx2.Client, crawl: Crawl) -> None:
     ids = [
         gateway.post("/crawl", json={**crawl, "fetch": {"cookies": {"session": session}}}).json()["job_id"]
         for session in ("a", "b", "a")
@@ -66,7 +66,7 @@ def test_other_secrets_are_another_crawl(gateway: httpx.Client, crawl: Crawl) ->
     ],
 )
 def test_what_cannot_be_done_is_refused_without_quoting_it(
-    gateway: httpx.Client, crawl: Crawl, fetch: dict[str, Any], status: int, field: str
+    gateway: httpx2.Client, crawl: Crawl, fetch: dict[str, Any], status: int, field: str
 ) -> None:
     answer = gateway.post("/crawl", json={**crawl, "fetch": fetch})
     assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (status, field)

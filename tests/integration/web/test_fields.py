@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 
@@ -35,7 +35,7 @@ def by_name(answer: Fields) -> dict[str, Fields]:
 
 
 def test_each_field_is_counted_with_its_types_and_an_example(
-    gateway: httpx.Client, items: ItemStore, keep: Keep
+    gateway: httpx2.Client, items: ItemStore, keep: Keep
 ) -> None:
     job = keep(job_with_attempt())
     put(items, job, [
@@ -75,7 +75,7 @@ def test_each_field_is_counted_with_its_types_and_an_example(
     assert found["odd.name"]["path"] == ["odd.name"]
 
 
-def test_what_comes_later_is_added_wherever_it_comes(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
+def test_what_comes_later_is_added_wherever_it_comes(gateway: httpx2.Client, items: ItemStore, keep: Keep) -> None:
     job = keep(job_with_attempt())
     for found, first, counted in (([{"a": 1}] * 3, 10, 3), ([{"a": ""}] * 2, 20, 5), ([{"b": 1}], 5, 6)):
         put(items, job, found, first=first)
@@ -84,7 +84,7 @@ def test_what_comes_later_is_added_wherever_it_comes(gateway: httpx.Client, item
     assert {name: field["filled"] for name, field in by_name(answer).items()} == {"a": 3, "b": 1}
 
 
-def test_fields_beyond_the_limit_are_not_counted(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
+def test_fields_beyond_the_limit_are_not_counted(gateway: httpx2.Client, items: ItemStore, keep: Keep) -> None:
     job = keep(job_with_attempt())
     put(items, job, [{f"{number:04d}": "x" * 10_000 for number in range(400)}, {"n" * 201: 1}])
     answer = gateway.get(f"/jobs/{job.id}/fields").json()
@@ -94,7 +94,7 @@ def test_fields_beyond_the_limit_are_not_counted(gateway: httpx.Client, items: I
 
 @pytest.mark.parametrize("same", ["schedule_id", "fingerprint"])
 def test_a_run_is_compared_with_those_before_it(
-    gateway: httpx.Client, items: ItemStore, keep: Keep, same: str
+    gateway: httpx2.Client, items: ItemStore, keep: Keep, same: str
 ) -> None:
     runs_of, now = {same: new_job_id()}, utc_now()
     for hours, status, price in ((4, "finished", 1), (3, "error", None), (2, "partial", 1), (-1, "finished", None)):
@@ -113,7 +113,7 @@ def test_a_run_is_compared_with_those_before_it(
     assert (list(alone), alone["price"]["share_before"]) == (["url", "price"], None)
 
 
-def test_without_items_there_are_no_fields(gateway: httpx.Client, keep: Keep) -> None:
+def test_without_items_there_are_no_fields(gateway: httpx2.Client, keep: Keep) -> None:
     waiting = keep(make_job())
     answer = gateway.get(f"/jobs/{waiting.id}/fields?compare=runs").json()
     assert (answer["fields"], answer["items"], answer["attempt"]) == ([], 0, None)
@@ -122,7 +122,7 @@ def test_without_items_there_are_no_fields(gateway: httpx.Client, keep: Keep) ->
     assert (refused.status_code, refused.json()["error"]["detail"]) == (422, {"field": "attempt"})
 
 
-def test_counts_go_with_the_items(gateway: httpx.Client, items: ItemStore, keep: Keep, database: Any) -> None:
+def test_counts_go_with_the_items(gateway: httpx2.Client, items: ItemStore, keep: Keep, database: Any) -> None:
     job = keep(ended())
     put(items, job, [{"a": 1}])
     assert gateway.get(f"/jobs/{job.id}/fields").json()["counted"] == 1
@@ -133,7 +133,7 @@ def test_counts_go_with_the_items(gateway: httpx.Client, items: ItemStore, keep:
 
 
 def test_what_is_counted_while_the_items_are_removed_is_not_kept(
-    gateway: httpx.Client, items: ItemStore, keep: Keep, database: Any
+    gateway: httpx2.Client, items: ItemStore, keep: Keep, database: Any
 ) -> None:
     job = keep(ended(items_removed_at=utc_now()))
     put(items, job, [{"a": 1}])
@@ -143,7 +143,7 @@ def test_what_is_counted_while_the_items_are_removed_is_not_kept(
 
 @pytest.mark.parametrize(("text", "expected"), [("SHOES", [0, 2]), ("7.25", [1]), ("color", []), ("true", [2])])
 def test_items_are_searched_by_what_is_in_them(
-    gateway: httpx.Client, items: ItemStore, keep: Keep, text: str, expected: list[int]
+    gateway: httpx2.Client, items: ItemStore, keep: Keep, text: str, expected: list[int]
 ) -> None:
     job = keep(job_with_attempt())
     put(items, job, [
@@ -156,7 +156,7 @@ def test_items_are_searched_by_what_is_in_them(
     assert [f'{{"n":{number}}}' for number in expected] == lines.splitlines()
 
 
-def test_pages_of_a_search_follow_each_other(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
+def test_pages_of_a_search_follow_each_other(gateway: httpx2.Client, items: ItemStore, keep: Keep) -> None:
     job = keep(job_with_attempt())
     put(items, job, [{"n": number, "is": "odd" if number % 2 else "even"} for number in range(2500)])
     seen, after = list[int](), dict[str, str]()
@@ -169,7 +169,7 @@ def test_pages_of_a_search_follow_each_other(gateway: httpx.Client, items: ItemS
     assert seen == [*range(1, 2500, 2)]
 
 
-def test_a_field_of_an_object_can_be_asked_for(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
+def test_a_field_of_an_object_can_be_asked_for(gateway: httpx2.Client, items: ItemStore, keep: Keep) -> None:
     job = keep(job_with_attempt())
     put(items, job, [{"seller": {"name": "Ann", "town": "Ulm"}}, {"seller": "none"}, {"n": 1}])
     items.insert([Item(job.id, 1, 9, None, '{"seller.name": "itself", "seller": {"name": "inner"}}')])
@@ -180,7 +180,7 @@ def test_a_field_of_an_object_can_be_asked_for(gateway: httpx.Client, items: Ite
 
 
 def test_fields_of_a_spiders_runs_and_since_when_and_where_one_is_missing(
-    gateway: httpx.Client, items: ItemStore, keep: Keep
+    gateway: httpx2.Client, items: ItemStore, keep: Keep
 ) -> None:
     now, runs = utc_now(), []
     for number, version in enumerate(["1.0", "1.0", "2.0", "2.0"]):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import warm
 from stack import wait_until
@@ -62,8 +62,8 @@ def served(own: Settings, tmp_path: Path) -> Iterator[str]:
 
 def is_up(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health/live", trust_env=False).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/health/live", trust_env=False).status_code == 200
+    except httpx2.TransportError:
         return False
 
 
@@ -75,14 +75,14 @@ def test_streams_of_one_user_leave_connections_to_others(served: str, own: Setti
     with ExitStack() as streams:
         connections = []
         for _ in range(STREAMS):
-            connection = streams.enter_context(socket.create_connection(("127.0.0.1", httpx.URL(served).port)))
+            connection = streams.enter_context(socket.create_connection(("127.0.0.1", httpx2.URL(served).port)))
             connection.settimeout(60)
             connection.sendall(head.encode())
             connections.append(connection)
         answers = Counter(connection.recv(12)[-3:] for connection in connections)
         assert answers == {b"200": 50, b"429": STREAMS - 50}
         for _ in range(20):
-            answer = httpx.get(
+            answer = httpx2.get(
                 f"{served}/jobs", headers={"Authorization": f"Bearer {bert.token}"}, timeout=60, trust_env=False
             )
             assert answer.status_code == 200

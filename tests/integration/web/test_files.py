@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 
@@ -33,7 +33,7 @@ def store(database: Any, settings: Settings) -> FileStore:
 
 
 @pytest.fixture(scope="module")
-def job(gateway: httpx.Client, database: Any, store: FileStore) -> Job:
+def job(gateway: httpx2.Client, database: Any, store: FileStore) -> Job:
     """Ended, with files of both of its attempts."""
     end = ExitReport(attempt=2, ended_at=utc_now(), files=FilesKept(count=5))
     attempts = {
@@ -54,12 +54,12 @@ def keep(store: FileStore, attempt: AttemptId, name: str, content: bytes) -> Non
     store.note(FileRecord.of(attempt, name, modified_at=utc_now(), stored_at=utc_now(), **facts))
 
 
-def names(gateway: httpx.Client, job: Job, **query: Any) -> list[tuple[str, int]]:
+def names(gateway: httpx2.Client, job: Job, **query: Any) -> list[tuple[str, int]]:
     found = gateway.get(f"/jobs/{job.id}/files", params=query).json()["files"]
     return [(one["name"], one["attempt"]) for one in found]
 
 
-def test_the_latest_of_each_name_is_listed_by_name(gateway: httpx.Client, job: Job) -> None:
+def test_the_latest_of_each_name_is_listed_by_name(gateway: httpx2.Client, job: Job) -> None:
     assert names(gateway, job) == [
         ("a.txt", 2), ("empty", 2), ("images/full/1.jpg", 1), ("large.bin", 2), ("page.html", 2), (ODD, 2),
     ]  # fmt: skip
@@ -72,7 +72,7 @@ def test_the_latest_of_each_name_is_listed_by_name(gateway: httpx.Client, job: J
     assert first["sha256"] == hashlib.sha256(b"new").hexdigest()
 
 
-def test_every_listed_file_can_be_fetched_by_its_url(gateway: httpx.Client, job: Job) -> None:
+def test_every_listed_file_can_be_fetched_by_its_url(gateway: httpx2.Client, job: Job) -> None:
     for one in gateway.get(f"/jobs/{job.id}/files").json()["files"]:
         answer = gateway.get(one["url"])
         assert answer.status_code == 200
@@ -81,7 +81,7 @@ def test_every_listed_file_can_be_fetched_by_its_url(gateway: httpx.Client, job:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_pages_follow_each_other_without_gap_or_repeat(gateway: httpx.Client, job: Job, limit: int) -> None:
+def test_pages_follow_each_other_without_gap_or_repeat(gateway: httpx2.Client, job: Job, limit: int) -> None:
     seen, after = [], {}
     while after is not None:
         answer = gateway.get(f"/jobs/{job.id}/files", params={"limit": limit, **after}).json()
@@ -90,7 +90,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(gateway: httpx.Client, jo
     assert seen == names(gateway, job)
 
 
-def test_a_browser_saves_a_page_and_runs_nothing_of_it(gateway: httpx.Client, job: Job) -> None:
+def test_a_browser_saves_a_page_and_runs_nothing_of_it(gateway: httpx2.Client, job: Job) -> None:
     answer = gateway.get(f"/jobs/{job.id}/files/page.html")
     assert answer.content == PAGE
     assert answer.headers["content-type"] == "text/html"
@@ -101,7 +101,7 @@ def test_a_browser_saves_a_page_and_runs_nothing_of_it(gateway: httpx.Client, jo
 
 @pytest.mark.parametrize("name", ["a.js", "a.mjs", "a.css"])
 def test_no_page_of_ours_takes_a_script_or_a_style_from_a_spider(
-    gateway: httpx.Client, job: Job, store: FileStore, name: str
+    gateway: httpx2.Client, job: Job, store: FileStore, name: str
 ) -> None:
     keep(store, AttemptId(job.id, 2), f"assets/{name}", b"alert(1)")
     answer = gateway.get(f"/jobs/{job.id}/files/assets/{name}")
@@ -109,7 +109,7 @@ def test_no_page_of_ours_takes_a_script_or_a_style_from_a_spider(
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_no_name_reaches_the_headers_as_it_is(gateway: httpx.Client, job: Job) -> None:
+def test_no_name_reaches_the_headers_as_it_is(gateway: httpx2.Client, job: Job) -> None:
     answer = gateway.get(f"/jobs/{job.id}/files/{quote(ODD, safe='')}")
     assert answer.content == b"odd"
     assert "set-cookie" not in answer.headers
@@ -127,7 +127,7 @@ def test_no_name_reaches_the_headers_as_it_is(gateway: httpx.Client, job: Job) -
         ("bytes=-99999999", 0, 2560000),
     ],
 )
-def test_a_part_can_be_fetched(gateway: httpx.Client, job: Job, wanted: str, start: int, end: int) -> None:
+def test_a_part_can_be_fetched(gateway: httpx2.Client, job: Job, wanted: str, start: int, end: int) -> None:
     answer = gateway.get(f"/jobs/{job.id}/files/large.bin", headers={"Range": wanted})
     assert answer.status_code == 206
     assert answer.content == LARGE[start:end]
@@ -136,14 +136,14 @@ def test_a_part_can_be_fetched(gateway: httpx.Client, job: Job, wanted: str, sta
 
 
 @pytest.mark.parametrize("wanted", ["bytes=1-2,4-5", "bytes=9-1", "lines=1-2", "bytes=a-b", "bytes=-", "x" * 1000])
-def test_any_other_range_is_answered_with_the_whole_file(gateway: httpx.Client, job: Job, wanted: str) -> None:
+def test_any_other_range_is_answered_with_the_whole_file(gateway: httpx2.Client, job: Job, wanted: str) -> None:
     answer = gateway.get(f"/jobs/{job.id}/files/a.txt", headers={"Range": wanted})
     assert (answer.status_code, answer.content) == (200, b"new")
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("a.txt", "bytes=3-"), ("a.txt", "bytes=-0"), ("empty", "bytes=0-")])
 def test_a_part_behind_the_end_is_refused_with_the_size(
-    gateway: httpx.Client, job: Job, name: str, wanted: str
+    gateway: httpx2.Client, job: Job, name: str, wanted: str
 ) -> None:
     answer = gateway.get(f"/jobs/{job.id}/files/{name}", headers={"Range": wanted})
     assert answer.status_code == 416
@@ -151,7 +151,7 @@ def test_a_part_behind_the_end_is_refused_with_the_size(
     assert answer.json()["error"]["code"] == "range_not_satisfiable"
 
 
-def test_who_has_the_file_is_sent_nothing_and_goes_on_only_with_the_same(gateway: httpx.Client, job: Job) -> None:
+def test_who_has_the_file_is_sent_nothing_and_goes_on_only_with_the_same(gateway: httpx2.Client, job: Job) -> None:
     url = f"/jobs/{job.id}/files/large.bin"
     tag = gateway.get(url).headers["etag"]
     assert gateway.get(url, headers={"If-None-Match": tag}).status_code == 304
@@ -160,14 +160,14 @@ def test_who_has_the_file_is_sent_nothing_and_goes_on_only_with_the_same(gateway
 
 
 @pytest.mark.parametrize("name", ["nothing", "%2e%2e%2fa.txt", "a.txt%00", "%ff", "a.txt//000002", "images"])
-def test_what_is_not_there_is_404(gateway: httpx.Client, job: Job, name: str) -> None:
+def test_what_is_not_there_is_404(gateway: httpx2.Client, job: Job, name: str) -> None:
     answer = gateway.get(f"/jobs/{job.id}/files/{name}")
     assert answer.status_code == 404
     assert gateway.get(f"/jobs/{job.id}/files/a.txt?attempt=3").json()["error"]["code"] == "file_not_found"
     assert gateway.get(f"/jobs/{'0' * 32}/files/a.txt").json()["error"]["code"] == "job_not_found"
 
 
-def test_a_file_that_the_store_has_lost_is_said_to_be(gateway: httpx.Client, job: Job, store: FileStore) -> None:
+def test_a_file_that_the_store_has_lost_is_said_to_be(gateway: httpx2.Client, job: Job, store: FileStore) -> None:
     attempt = AttemptId(job.id, 9)
     facts = {"size": 1, "sha256": "", "modified_at": utc_now(), "stored_at": utc_now()}
     store.note(FileRecord.of(attempt, "lost", **facts))
@@ -176,7 +176,7 @@ def test_a_file_that_the_store_has_lost_is_said_to_be(gateway: httpx.Client, job
     assert "FILES_URL" in answer.json()["error"]["message"]
 
 
-def test_files_go_with_their_job(gateway: httpx.Client, database: Any, store: FileStore, settings: Settings) -> None:
+def test_files_go_with_their_job(gateway: httpx2.Client, database: Any, store: FileStore, settings: Settings) -> None:
     job = make_job(status=JobStatus.FINISHED, settled=True, finished_at=utc_now())
     JobStore(database).insert(job)
     keep(store, AttemptId(job.id, 1), "images/a", b"a")

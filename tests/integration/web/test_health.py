@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import redis
 from jobs import make_job
@@ -33,11 +33,11 @@ from gateway.stores.document_format import Format, enter
 from gateway.stores.mongo import connect, round_trip
 from gateway.stores.unanswered import Unanswered
 
-Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
+Serve = Callable[[Settings], AbstractContextManager[httpx2.Client]]
 
 
 def test_health_is_ok_once_everything_gives_a_sign_of_life(
-    gateway: httpx.Client, nodes: NodeStore, database: Database[dict[str, Any]]
+    gateway: httpx2.Client, nodes: NodeStore, database: Database[dict[str, Any]]
 ) -> None:
     # what other tests have left waiting or due, nobody will start, and their nodes are silent by now
     for collection in ("jobs", "nodes", "schedules"):
@@ -45,7 +45,7 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
 
     failing: list[Any] = []
 
-    def report_after_signs() -> httpx.Response:
+    def report_after_signs() -> httpx2.Response:
         for name in ("beat:a:1", "worker:a:2"):
             HeartbeatStore(database).beat(name)
         url = "http://127.0.0.1:6800"
@@ -73,7 +73,7 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     ("process", "check", "start"), [(WORKER, "workers", "celery_app worker"), (BEAT, "beat", "celery_app beat")]
 )
 def test_who_gives_no_sign_of_life_any_more_is_missed(
-    gateway: httpx.Client, database: Database[dict[str, Any]], process: str, check: str, start: str
+    gateway: httpx2.Client, database: Database[dict[str, Any]], process: str, check: str, start: str
 ) -> None:
     def told(begins: str) -> dict[str, Any]:
         """While a check takes long, a report has its answer of before."""
@@ -94,7 +94,7 @@ def test_who_gives_no_sign_of_life_any_more_is_missed(
     assert told("1 alive") == {"status": "ok", "message": "1 alive", "todo": None}
 
 
-def test_a_node_with_a_full_disk_is_named(gateway: httpx.Client, nodes: NodeStore) -> None:
+def test_a_node_with_a_full_disk_is_named(gateway: httpx2.Client, nodes: NodeStore) -> None:
     facts = {"url": "http://127.0.0.1:6800", "max_slots": 4, "alive": [], "present": [], "beating_since": utc_now()}
     nodes.heartbeat("n1", disk_full=True, free_bytes=5 << 20, **facts)
     health = gateway.get("/health")
@@ -106,7 +106,7 @@ def test_a_node_with_a_full_disk_is_named(gateway: httpx.Client, nodes: NodeStor
 
 
 def test_who_was_not_answered_lately_is_named_and_what_lasts_is_broken(
-    gateway: httpx.Client, nodes: NodeStore, database: Database[dict[str, Any]]
+    gateway: httpx2.Client, nodes: NodeStore, database: Database[dict[str, Any]]
 ) -> None:
     def check(lasted: float) -> dict[str, Any]:
         HeartbeatStore(database).beat("worker:secret.example:1", [Unanswered("Redis", 3, lasted, 5.0)])
@@ -126,7 +126,7 @@ def test_who_was_not_answered_lately_is_named_and_what_lasts_is_broken(
 
 
 def test_machines_whose_clocks_are_not_mongodbs_are_named(
-    gateway: httpx.Client, database: Database[dict[str, Any]]
+    gateway: httpx2.Client, database: Database[dict[str, Any]]
 ) -> None:
     HeartbeatStore(database).beat("beat:a:1")
     database["heartbeats"].update_one({"_id": "beat:a:1"}, {"$set": {"clock_ahead": -600.2}})
@@ -137,7 +137,7 @@ def test_machines_whose_clocks_are_not_mongodbs_are_named(
 
 
 def test_what_is_older_than_the_newest_is_named_and_is_no_fault(
-    gateway: httpx.Client, nodes: NodeStore, database: Database[dict[str, Any]]
+    gateway: httpx2.Client, nodes: NodeStore, database: Database[dict[str, Any]]
 ) -> None:
     def check() -> dict[str, Any]:
         told: dict[str, Any] = gateway.get("/health").json()["checks"]["versions"]
@@ -168,7 +168,7 @@ def test_what_is_older_than_the_newest_is_named_and_is_no_fault(
     database["heartbeats"].delete_many({})
 
 
-def test_documents_of_a_newer_version_are_told_of(gateway: httpx.Client, database: Database[dict[str, Any]]) -> None:
+def test_documents_of_a_newer_version_are_told_of(gateway: httpx2.Client, database: Database[dict[str, Any]]) -> None:
     """Who runs goes on: one start of a newer version must not end a platform."""
     try:
         enter(database, Format(2, 2))
@@ -205,7 +205,7 @@ def test_a_gateway_that_was_there_before_stores_it_does_not_understand_takes_not
 
 
 def test_what_cannot_be_read_is_counted_and_left_out(
-    gateway: httpx.Client, database: Database[dict[str, Any]]
+    gateway: httpx2.Client, database: Database[dict[str, Any]]
 ) -> None:
     # other tests may have left some
     readable = gateway.get("/sites").json()["sites"]
@@ -224,7 +224,7 @@ def test_what_cannot_be_read_is_counted_and_left_out(
 
 
 def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
-    gateway: httpx.Client, database: Database[dict[str, Any]]
+    gateway: httpx2.Client, database: Database[dict[str, Any]]
 ) -> None:
     before = utc_now() - timedelta(seconds=30)
     jobs, deliveries = JobStore(database, clock=lambda: before), DeliveryStore(database)
@@ -261,7 +261,7 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
         database[name].delete_many({})
 
 
-def checks_of(gateway: httpx.Client) -> dict[str, dict[str, Any]]:
+def checks_of(gateway: httpx2.Client) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = gateway.get("/health").json()["checks"]
     return found
 
@@ -336,7 +336,7 @@ def fill(own: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/health/live"])
-def test_a_balancer_may_ask_for_the_head_alone(gateway: httpx.Client, path: str) -> None:
+def test_a_balancer_may_ask_for_the_head_alone(gateway: httpx2.Client, path: str) -> None:
     head = gateway.head(path)
     assert (head.status_code, head.content) == (200, b"")
 
@@ -422,12 +422,12 @@ def test_nothing_is_unknown_before_a_node_has_published_its_spiders(
         database.client.close()
 
 
-def assert_refused(response: httpx.Response) -> None:
+def assert_refused(response: httpx2.Response) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable")
     assert int(response.headers["Retry-After"]) > 0
 
 
-def once_available(gateway: httpx.Client, crawl: dict[str, Any]) -> httpx.Response:
+def once_available(gateway: httpx2.Client, crawl: dict[str, Any]) -> httpx2.Response:
     deadline = time.monotonic() + 60
     while (response := gateway.post("/crawl", json=crawl)).status_code == 503:
         assert time.monotonic() < deadline

@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import product
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import pytest
 from described import APP, DOCUMENT
 from ended_runs import add_errors, error_groups, found_error
@@ -83,13 +83,13 @@ NAMED = {"PUT /datasets/{name}", "PATCH /datasets/{name}", "POST /webhooks/secre
 
 
 class Door(NamedTuple):
-    client: httpx.Client
+    client: httpx2.Client
     keys: dict[str, str]
     #: By the name of the part of an address: the first user's.
     ids: dict[str, str]
     board: Board
 
-    def call(self, route: str, who: str | None, ids: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+    def call(self, route: str, who: str | None, ids: dict[str, str] | None = None, **more: Any) -> httpx2.Response:
         """The answer; of a stream what comes at first."""
         method, path = route.split()
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}

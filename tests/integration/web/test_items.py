@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
+import httpx2
 import openpyxl
 import pyarrow.parquet as pq
 import pytest
@@ -25,7 +25,7 @@ COUNT = 1234
 
 
 @pytest.fixture(scope="module")
-def job(gateway: httpx.Client, database: object) -> Job:
+def job(gateway: httpx2.Client, database: object) -> Job:
     """Running its second attempt, with items of both."""
     attempts = {str(n): Attempt(attempt=n, node="n1", dispatched_at=utc_now()) for n in (1, 2)}
     job = make_job(status=JobStatus.RUNNING, attempt=2, attempts=attempts)
@@ -43,7 +43,7 @@ def numbers(text: str) -> list[int | None]:
     return [json.loads(line)["n"] for line in text.splitlines()]
 
 
-def test_all_items_of_the_attempt_that_counts_come_in_order_while_it_runs(gateway: httpx.Client, job: Job) -> None:
+def test_all_items_of_the_attempt_that_counts_come_in_order_while_it_runs(gateway: httpx2.Client, job: Job) -> None:
     response = gateway.get(f"/jobs/{job.id}/items")
     assert response.headers["content-type"] == "application/json"
     day = f"{job.created_at:%Y-%m-%d}"
@@ -55,7 +55,7 @@ def test_all_items_of_the_attempt_that_counts_come_in_order_while_it_runs(gatewa
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl"])
-def test_pages_follow_each_other_without_gap_or_repeat(gateway: httpx.Client, job: Job, form: str) -> None:
+def test_pages_follow_each_other_without_gap_or_repeat(gateway: httpx2.Client, job: Job, form: str) -> None:
     after: dict[str, str] = {}
     seen: list[int] = []
     pages = 0
@@ -74,18 +74,18 @@ def test_pages_follow_each_other_without_gap_or_repeat(gateway: httpx.Client, jo
     assert (seen[:COUNT], len(seen), pages) == ([*range(COUNT)], COUNT + 1, 3)
 
 
-def test_a_page_that_ends_with_the_last_item_has_none_after_it(gateway: httpx.Client, job: Job) -> None:
+def test_a_page_that_ends_with_the_last_item_has_none_after_it(gateway: httpx2.Client, job: Job) -> None:
     page = gateway.get(f"/jobs/{job.id}/items", params={"attempt": "1", "limit": 3}).json()
     assert (len(page["items"]), page["next"]) == (3, None)
 
 
-def test_json_lines_are_one_item_each(gateway: httpx.Client, job: Job) -> None:
+def test_json_lines_are_one_item_each(gateway: httpx2.Client, job: Job) -> None:
     response = gateway.get(f"/jobs/{job.id}/items?format=jsonl&attempt=1")
     assert response.headers["content-type"] == "application/x-ndjson"
     assert numbers(response.text) == [0, -1, -2]
 
 
-def test_every_attempt_can_be_asked_for(gateway: httpx.Client, job: Job) -> None:
+def test_every_attempt_can_be_asked_for(gateway: httpx2.Client, job: Job) -> None:
     everything = gateway.get(f"/jobs/{job.id}/items?format=jsonl&attempt=all").text
     assert numbers(everything)[:5] == [0, -1, -2, 0, 1]
     assert len(everything.splitlines()) == COUNT + 4
@@ -93,7 +93,7 @@ def test_every_attempt_can_be_asked_for(gateway: httpx.Client, job: Job) -> None
     assert (refused.status_code, refused.json()["error"]["detail"]) == (422, {"field": "attempt"})
 
 
-def test_a_csv_can_be_opened_as_a_table(gateway: httpx.Client, job: Job) -> None:
+def test_a_csv_can_be_opened_as_a_table(gateway: httpx2.Client, job: Job) -> None:
     response = gateway.get(f"/jobs/{job.id}/items?format=csv")
     assert response.headers["content-type"] == "text/csv; charset=utf-8"
     rows = list(csv.DictReader(io.StringIO(response.text, newline="")))
@@ -102,7 +102,7 @@ def test_a_csv_can_be_opened_as_a_table(gateway: httpx.Client, job: Job) -> None
 
 
 def test_all_pages_of_a_csv_have_one_header(
-    gateway: httpx.Client, items: ItemStore, keep: Callable[[Job], Job]
+    gateway: httpx2.Client, items: ItemStore, keep: Callable[[Job], Job]
 ) -> None:
     attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
     job = keep(make_job(status=JobStatus.RUNNING, attempt=1, attempts={"1": attempt}))
@@ -121,17 +121,17 @@ def test_all_pages_of_a_csv_have_one_header(
     assert past_the_end.text == "url,title,price\r\n"
 
 
-def test_named_fields_are_the_columns_in_their_order(gateway: httpx.Client, job: Job) -> None:
+def test_named_fields_are_the_columns_in_their_order(gateway: httpx2.Client, job: Job) -> None:
     text = gateway.get(f"/jobs/{job.id}/items?format=csv&fields=url,n&limit=2").text
     assert text == "url,n\r\nhttps://e/0,0\r\nhttps://e/1,1\r\n"
 
 
-def test_a_job_that_never_ran_has_no_items(gateway: httpx.Client, keep: Callable[[Job], Job]) -> None:
+def test_a_job_that_never_ran_has_no_items(gateway: httpx2.Client, keep: Callable[[Job], Job]) -> None:
     waiting = keep(make_job())
     assert gateway.get(f"/jobs/{waiting.id}/items").json() == {"items": [], "next": None}
 
 
-def test_large_items_make_shorter_pages(gateway: httpx.Client, items: ItemStore, keep: Callable[[Job], Job]) -> None:
+def test_large_items_make_shorter_pages(gateway: httpx2.Client, items: ItemStore, keep: Callable[[Job], Job]) -> None:
     attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
     job = keep(make_job(status=JobStatus.RUNNING, attempt=1, attempts={"1": attempt}))
     for n in range(12):
@@ -142,7 +142,7 @@ def test_large_items_make_shorter_pages(gateway: httpx.Client, items: ItemStore,
     assert [item["n"] for item in page["items"] + rest["items"]] == [*range(12)]
 
 
-def test_of_a_job_whose_items_were_removed_it_is_told_when(gateway: httpx.Client, database: object) -> None:
+def test_of_a_job_whose_items_were_removed_it_is_told_when(gateway: httpx2.Client, database: object) -> None:
     job = make_job(status=JobStatus.FINISHED, items_removed_at=datetime(2027, 6, 1, 9, tzinfo=UTC), live_key=None)
     JobStore(database).insert(job)  # type: ignore[arg-type] # the fixture's type is the conftest's business
     answer = gateway.get(f"/jobs/{job.id}/items")
@@ -151,7 +151,7 @@ def test_of_a_job_whose_items_were_removed_it_is_told_when(gateway: httpx.Client
 
 
 def test_a_csv_runs_no_formula_unless_its_reader_wants_the_text_as_it_is(
-    gateway: httpx.Client, database: Any
+    gateway: httpx2.Client, database: Any
 ) -> None:
     job = make_job(
         status=JobStatus.FINISHED,
@@ -178,21 +178,21 @@ def test_a_csv_runs_no_formula_unless_its_reader_wants_the_text_as_it_is(
 # --- XLSX and Parquet
 
 
-def of_parquet(response: httpx.Response) -> list[dict[str, Any]]:
+def of_parquet(response: httpx2.Response) -> list[dict[str, Any]]:
     assert response.headers["content-type"] == "application/vnd.apache.parquet"
     assert int(response.headers["content-length"]) == len(response.content)
     found: list[dict[str, Any]] = pq.read_table(io.BytesIO(response.content)).to_pylist()
     return found
 
 
-def test_parquet_has_all_items(gateway: httpx.Client, job: Job) -> None:
+def test_parquet_has_all_items(gateway: httpx2.Client, job: Job) -> None:
     response = gateway.get(f"/jobs/{job.id}/items?format=parquet")
     rows = of_parquet(response)
     assert (len(rows), rows[7]) == (COUNT + 1, {"n": 7.0, "url": "https://e/7", "more": [7]})
     assert ".parquet" in response.headers["content-disposition"]
 
 
-def test_a_sheet_has_all_items_or_those_that_are_asked_for(gateway: httpx.Client, job: Job) -> None:
+def test_a_sheet_has_all_items_or_those_that_are_asked_for(gateway: httpx2.Client, job: Job) -> None:
     def rows(**query: Any) -> list[Any]:
         response = gateway.get(f"/jobs/{job.id}/items", params={"format": "xlsx", **query})
         sheet = openpyxl.load_workbook(io.BytesIO(response.content), read_only=True).active
@@ -204,7 +204,7 @@ def test_a_sheet_has_all_items_or_those_that_are_asked_for(gateway: httpx.Client
     )]  # fmt: skip
 
 
-def test_pages_of_a_table_follow_each_other(gateway: httpx.Client, job: Job) -> None:
+def test_pages_of_a_table_follow_each_other(gateway: httpx2.Client, job: Job) -> None:
     address = f"/jobs/{job.id}/items?format=parquet&limit=700&fields=n"
     first = gateway.get(address)
     second = gateway.get(f"{address}&after={first.headers['X-Next']}")
@@ -213,7 +213,7 @@ def test_pages_of_a_table_follow_each_other(gateway: httpx.Client, job: Job) -> 
 
 
 def test_more_rows_than_a_sheet_has_are_refused_at_once(
-    gateway: httpx.Client, job: Job, monkeypatch: pytest.MonkeyPatch
+    gateway: httpx2.Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(TABLES, "xlsx", TABLES["xlsx"]._replace(most_rows=COUNT))
     refused = gateway.get(f"/jobs/{job.id}/items?format=xlsx")
@@ -224,14 +224,14 @@ def test_more_rows_than_a_sheet_has_are_refused_at_once(
 
 
 def test_without_the_extra_parquet_is_refused(
-    gateway: httpx.Client, job: Job, monkeypatch: pytest.MonkeyPatch
+    gateway: httpx2.Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "find_spec", lambda _: None)
     refused = gateway.get(f"/jobs/{job.id}/items?format=parquet")
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "extra_missing")
 
 
-def test_tables_leave_nothing_on_the_gateways_disk(gateway: httpx.Client, job: Job, settings: Settings) -> None:
+def test_tables_leave_nothing_on_the_gateways_disk(gateway: httpx2.Client, job: Job, settings: Settings) -> None:
     for query in ("format=xlsx", "format=parquet&limit=5", "format=xlsx&bom=true"):
         gateway.get(f"/jobs/{job.id}/items?{query}")
     assert not list(settings.tables_folder.iterdir())

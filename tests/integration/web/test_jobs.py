@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import bson
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 from pymongo import MongoClient, monitoring
@@ -50,7 +50,7 @@ def ran(number: int = 1, *, errors: int = 0) -> Attempt:
 
 
 def test_the_list_is_newest_first_and_paged_without_gap_or_repeat(
-    gateway: httpx.Client, keep: Keep, user: str
+    gateway: httpx2.Client, keep: Keep, user: str
 ) -> None:
     # several in the same millisecond: the id decides
     made = [keep(make_job(user_id=user, created_at=utc_now() - timedelta(seconds=n // 3))) for n in range(8)]
@@ -66,7 +66,7 @@ def test_the_list_is_newest_first_and_paged_without_gap_or_repeat(
     assert listed == expected
 
 
-def test_filters_narrow_the_list(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_filters_narrow_the_list(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     old = keep(make_job(user_id=user, created_at=utc_now() - timedelta(days=2), tags=["weekly"], **ENDED))
     new = keep(make_job(user_id=user, tags=["daily", "x.y"], message="3 of 9 requests failed"))
 
@@ -85,7 +85,7 @@ def test_filters_narrow_the_list(gateway: httpx.Client, keep: Keep, user: str) -
 
 
 def test_a_search_that_ran_out_of_time_says_how_far_it_came(
-    gateway: httpx.Client, keep: Keep, user: str, monkeypatch: pytest.MonkeyPatch
+    gateway: httpx2.Client, keep: Keep, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"FEW": 1, "FIRST_LOOK": 2, "SEARCH_SECONDS": 0}.items():
         monkeypatch.setattr(f"gateway.jobs.queries.{name}", value)
@@ -99,7 +99,7 @@ def test_a_search_that_ran_out_of_time_says_how_far_it_came(
 
 
 def test_a_job_tells_who_was_told_of_its_end_and_why_others_were_not(
-    gateway: httpx.Client, keep: Keep, user: str
+    gateway: httpx2.Client, keep: Keep, user: str
 ) -> None:
     told = {
         "webhooks": ["http://a.example/", "http://b.example/"],
@@ -110,7 +110,7 @@ def test_a_job_tells_who_was_told_of_its_end_and_why_others_were_not(
     assert {name: detail[name] for name in told} == told
 
 
-def test_a_waiting_job_tells_its_place_in_the_queue(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_a_waiting_job_tells_its_place_in_the_queue(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     # nobody else's jobs have waited for so long, whatever their priorities
     long_ago = utc_now() - timedelta(days=9000)
     first = keep(make_job(user_id=user, created_at=long_ago))
@@ -122,7 +122,7 @@ def test_a_waiting_job_tells_its_place_in_the_queue(gateway: httpx.Client, keep:
     assert places == sorted(set(places))
 
 
-def test_the_status_of_a_running_job_has_its_counts(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_the_status_of_a_running_job_has_its_counts(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     attempt = Attempt(attempt=2, node="n1", dispatched_at=utc_now())
     progress = Progress(requested_pages=9, completed_pages=8, items_count=7, errors_count=1, pages_per_s=2.5)
     job = keep(
@@ -143,7 +143,7 @@ def test_the_status_of_a_running_job_has_its_counts(gateway: httpx.Client, keep:
     assert (status["queue_position"], status["waiting_reason"]) == (None, None)
 
 
-def test_the_detail_lists_every_attempt_with_its_own_record(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_the_detail_lists_every_attempt_with_its_own_record(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     attempts = {"10": ran(10), "9": ran(9, errors=3)}
     job = keep(make_job(user_id=user, attempt=10, attempts=attempts, **ENDED))
     detail = gateway.get(f"/jobs/{job.id}").json()
@@ -157,14 +157,14 @@ def test_the_detail_lists_every_attempt_with_its_own_record(gateway: httpx.Clien
     assert detail["spec"]["start_urls"] == ["http://site.example/"]
 
 
-def test_a_waiting_job_is_cancelled_at_once_and_only_once(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_a_waiting_job_is_cancelled_at_once_and_only_once(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     job = keep(make_job(user_id=user))
     assert gateway.post(f"/jobs/{job.id}/cancel").json()["status"] == "cancelled"
     # whoever got no answer asks again
     assert gateway.post(f"/jobs/{job.id}/cancel").json()["status"] == "cancelled"
 
 
-def test_a_running_job_is_asked_to_end(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_a_running_job_is_asked_to_end(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
     job = keep(make_job(user_id=user, status=JobStatus.RUNNING, attempt=1, attempts={"1": attempt}))
     answer = gateway.post(f"/jobs/{job.id}/cancel").json()
@@ -173,7 +173,7 @@ def test_a_running_job_is_asked_to_end(gateway: httpx.Client, keep: Keep, user: 
 
 
 def test_a_job_is_paused_and_resumed_and_each_only_once(
-    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
 ) -> None:
     job = keep(make_job(user_id=user))
     counted = gateway.get("/jobs/health").json()["jobs"]["paused"]
@@ -196,7 +196,7 @@ def test_a_job_is_paused_and_resumed_and_each_only_once(
 
 
 def test_a_crawl_that_would_begin_anew_is_paused_only_if_that_is_asked_for(
-    gateway: httpx.Client, keep: Keep, user: str
+    gateway: httpx2.Client, keep: Keep, user: str
 ) -> None:
     attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
     progress = Progress(completed_pages=3, can_go_on=False)
@@ -209,7 +209,9 @@ def test_a_crawl_that_would_begin_anew_is_paused_only_if_that_is_asked_for(
     assert (asked["status"], asked["pause_requested_at"] is None) == ("running", False)
 
 
-def test_an_ended_job_is_run_again_as_a_new_one(gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str) -> None:
+def test_an_ended_job_is_run_again_as_a_new_one(
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
+) -> None:
     old = keep(make_job(user_id=user, **ENDED))
     answer = gateway.post(f"/jobs/{old.id}/retry").json()
     assert answer["retry_of"] == old.id
@@ -219,7 +221,7 @@ def test_an_ended_job_is_run_again_as_a_new_one(gateway: httpx.Client, keep: Kee
 
 
 def test_an_ended_job_is_deleted_with_its_items(
-    gateway: httpx.Client, keep: Keep, items: ItemStore, user: str
+    gateway: httpx2.Client, keep: Keep, items: ItemStore, user: str
 ) -> None:
     job = keep(make_job(user_id=user, attempt=1, attempts={"1": ran()}, **ENDED))
     items.insert([Item(job.id, 1, 10, {"a": 1})])
@@ -229,7 +231,7 @@ def test_an_ended_job_is_deleted_with_its_items(
     assert items.count(job.id) == 0
 
 
-def test_a_living_job_is_not_deleted(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_a_living_job_is_not_deleted(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     job = keep(make_job(user_id=user))
     assert gateway.delete(f"/jobs/{job.id}").status_code == 409
     assert gateway.get(f"/jobs/{job.id}").status_code == 200
@@ -239,12 +241,12 @@ def test_a_living_job_is_not_deleted(gateway: httpx.Client, keep: Keep, user: st
     ("method", "what"),
     [("POST", "/cancel"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/retry"), ("DELETE", "")],
 )
-def test_nothing_can_be_done_with_a_job_that_is_not_there(gateway: httpx.Client, method: str, what: str) -> None:
+def test_nothing_can_be_done_with_a_job_that_is_not_there(gateway: httpx2.Client, method: str, what: str) -> None:
     response = gateway.request(method, f"/jobs/{'f' * 32}{what}")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "job_not_found")
 
 
-def test_the_health_of_the_queue_is_not_taken_for_a_job(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_the_health_of_the_queue_is_not_taken_for_a_job(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     before = gateway.get("/jobs/health").json()
     keep(make_job(user_id=user, created_at=utc_now() - timedelta(minutes=5)))
     after = gateway.get("/jobs/health").json()
@@ -252,7 +254,7 @@ def test_the_health_of_the_queue_is_not_taken_for_a_job(gateway: httpx.Client, k
     assert after["oldest_waiting_seconds"] >= 300
 
 
-def test_nodes_and_spiders_are_listed(gateway: httpx.Client, nodes: NodeStore) -> None:
+def test_nodes_and_spiders_are_listed(gateway: httpx2.Client, nodes: NodeStore) -> None:
     now = utc_now()
     nodes.heartbeat("n1", url="http://127.0.0.1:6800", max_slots=4, alive=["a-1"], present=[], beating_since=now)
     listed = {node["name"]: node for node in gateway.get("/nodes").json()["nodes"]}
@@ -262,7 +264,7 @@ def test_nodes_and_spiders_are_listed(gateway: httpx.Client, nodes: NodeStore) -
 
 
 def test_a_job_of_an_older_version_looks_the_same_once_its_attempts_have_been_moved(
-    gateway: httpx.Client, keep: Keep, jobs: JobStore, database: Database[dict[str, Any]], user: str
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, database: Database[dict[str, Any]], user: str
 ) -> None:
     attempts = {str(number): ran(number).model_copy(update={"log_end": 9}) for number in range(1, 51)}
     job = keep(make_job(user_id=user, status=JobStatus.RUNNING, attempt=50, attempts=attempts, failures=49))
@@ -289,7 +291,7 @@ def test_a_job_of_an_older_version_looks_the_same_once_its_attempts_have_been_mo
 
 
 def test_a_list_reads_what_it_shows_and_not_whole_jobs(
-    gateway: httpx.Client, database: Database[dict[str, Any]], keep: Keep, user: str
+    gateway: httpx2.Client, database: Database[dict[str, Any]], keep: Keep, user: str
 ) -> None:
     spec = CrawlSpec(
         spider="seo",

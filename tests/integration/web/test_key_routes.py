@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-import httpx
+import httpx2
 import pytest
 from stack import wait_until
 
@@ -23,17 +23,17 @@ def own_settings(settings: Settings) -> Settings:
 
 @pytest.fixture(scope="module")
 def door(
-    serve: Callable[[Settings], AbstractContextManager[httpx.Client]], own_settings: Settings
-) -> Iterator[httpx.Client]:
+    serve: Callable[[Settings], AbstractContextManager[httpx2.Client]], own_settings: Settings
+) -> Iterator[httpx2.Client]:
     with serve(own_settings) as client:
         yield client
 
 
-def problem(answer: httpx.Response) -> tuple[int, str]:
+def problem(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["detail"]["field"]
 
 
-def test_a_key_is_made_told_once_and_revoked(door: httpx.Client, own_settings: Settings) -> None:
+def test_a_key_is_made_told_once_and_revoked(door: httpx2.Client, own_settings: Settings) -> None:
     assert door.get("/keys").json() == {"keys": []}
     first = {"user_id": "root", "scopes": ["admin"], "note": "the first"}
     assert problem(door.post("/keys", json={**first, "scopes": ["crawl"]})) == (422, "scopes")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from integration.web.board import Serve
 from jobs import make_job
@@ -41,13 +41,13 @@ def keys(own: Database[dict[str, Any]]) -> KeyStore:
 
 
 @pytest.fixture(scope="module")
-def door(serve: Serve, own_settings: Settings, own: object) -> Iterator[httpx.Client]:
+def door(serve: Serve, own_settings: Settings, own: object) -> Iterator[httpx2.Client]:
     with serve(own_settings) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def anne(door: httpx.Client, keys: KeyStore) -> Issued:
+def anne(door: httpx2.Client, keys: KeyStore) -> Issued:
     """The first key, made while the gateway serves everybody here."""
     assert door.get("/jobs").status_code == 200
     issued = KeyIssue(keys).issue("anne", [Scope.CRAWL])
@@ -62,11 +62,11 @@ def _wait(reached: Any) -> None:
         time.sleep(0.05)
 
 
-def ask(door: httpx.Client, key: object, path: str = "/jobs", **more: Any) -> httpx.Response:
+def ask(door: httpx2.Client, key: object, path: str = "/jobs", **more: Any) -> httpx2.Response:
     return door.get(path, headers={"Authorization": f"Bearer {key}"}, **more)
 
 
-def test_what_is_the_same_for_everybody_stays_open(door: httpx.Client, anne: Issued) -> None:
+def test_what_is_the_same_for_everybody_stays_open(door: httpx2.Client, anne: Issued) -> None:
     for path in ("/health/live", "/docs", "/redoc", "/openapi.json", "/docs/assets/favicon.png"):
         assert door.get(path).status_code == 200
     # it leads to the documentation, which may not be built
@@ -95,7 +95,7 @@ def test_what_is_the_same_for_everybody_stays_open(door: httpx.Client, anne: Iss
         "Bearer db_{id}_{sha256}",
     ],
 )
-def test_what_is_no_key_opens_nothing(door: httpx.Client, anne: Issued, wrong: str) -> None:
+def test_what_is_no_key_opens_nothing(door: httpx2.Client, anne: Issued, wrong: str) -> None:
     text = wrong.format(id=anne.key.id, secret=anne.token.secret, sha256=anne.key.sha256)
     answer = door.get("/jobs", headers={"Authorization": text})
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "key_invalid")
@@ -104,7 +104,7 @@ def test_what_is_no_key_opens_nothing(door: httpx.Client, anne: Issued, wrong: s
 
 
 def test_a_key_that_is_revoked_or_expires_is_worthless_within_seconds(
-    door: httpx.Client, keys: KeyStore, anne: Issued
+    door: httpx2.Client, keys: KeyStore, anne: Issued
 ) -> None:
     issue = KeyIssue(keys)
     revoked = issue.issue("bert", [Scope.READ])
@@ -119,7 +119,7 @@ def test_a_key_that_is_revoked_or_expires_is_worthless_within_seconds(
     assert door.get("/jobs").status_code == 401
 
 
-def test_a_key_for_metrics_opens_them_and_nothing_else(door: httpx.Client, keys: KeyStore, anne: Issued) -> None:
+def test_a_key_for_metrics_opens_them_and_nothing_else(door: httpx2.Client, keys: KeyStore, anne: Issued) -> None:
     for_metrics = KeyIssue(keys).issue("prometheus", [Scope.METRICS])
     assert ask(door, for_metrics.token, "/metrics").status_code == 200
     for path in ("/jobs", "/nodes", "/spiders", "/session"):
@@ -129,7 +129,7 @@ def test_a_key_for_metrics_opens_them_and_nothing_else(door: httpx.Client, keys:
 
 
 def test_most_requests_do_not_ask_the_database(
-    door: httpx.Client, own: Database[dict[str, Any]], anne: Issued
+    door: httpx2.Client, own: Database[dict[str, Any]], anne: Issued
 ) -> None:
     assert ask(door, anne.token, "/nowhere").status_code == 404
     held = own["keys"].find_one({"_id": anne.key.id})
@@ -143,7 +143,7 @@ def test_most_requests_do_not_ask_the_database(
 
 
 def test_a_stream_token_opens_one_log_and_nothing_else(
-    door: httpx.Client,
+    door: httpx2.Client,
     own: Database[dict[str, Any]],
     anne: Issued,
     caplog: pytest.LogCaptureFixture,
@@ -165,7 +165,7 @@ def test_a_stream_token_opens_one_log_and_nothing_else(
     assert answer.status_code == 200, answer.text
     token, url = answer.json()["token"], answer.json()["url"]
     # a connection of its own: each remembers whether there was a log when it was made
-    with httpx.Client(base_url=door.base_url, trust_env=False) as fresh:
+    with httpx2.Client(base_url=door.base_url, trust_env=False) as fresh:
         stream = fresh.get(url + "&level=WARNING")
     assert stream.status_code == 200
     assert "event: end" in stream.text
@@ -183,7 +183,7 @@ def test_a_stream_token_opens_one_log_and_nothing_else(
     assert door.get(f"/jobs/{first.id}/logs", params={"token": later}).status_code == 401
 
 
-def test_without_keys_a_log_takes_no_token(gateway: httpx.Client, jobs: JobStore, user: str) -> None:
+def test_without_keys_a_log_takes_no_token(gateway: httpx2.Client, jobs: JobStore, user: str) -> None:
     job = make_job(user_id=user, status=JobStatus.CANCELLED, settled=True, live_key=None)
     jobs.insert(job)
     answer = gateway.post(f"/jobs/{job.id}/stream-token")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 from integration.web.board import Serve, open_board
 from jobs import make_job
 from pymongo.database import Database
@@ -24,7 +24,7 @@ ENDED = {"status": JobStatus.FINISHED, "settled": True, "live_key": None}
 
 
 def test_progress_is_a_curve_of_each_attempt_and_an_estimate_while_it_runs(
-    gateway: httpx.Client, keep: Keep, database: Database[dict[str, Any]]
+    gateway: httpx2.Client, keep: Keep, database: Database[dict[str, Any]]
 ) -> None:
     now = utc_now()
     began = now - timedelta(seconds=30)
@@ -45,13 +45,13 @@ def test_progress_is_a_curve_of_each_attempt_and_an_estimate_while_it_runs(
     assert (found["reckoned_by"], found["queued"]) == ("timeout", 200), "its queue grows"
 
 
-def test_a_job_without_any_progress_says_so(gateway: httpx.Client, keep: Keep) -> None:
+def test_a_job_without_any_progress_says_so(gateway: httpx2.Client, keep: Keep) -> None:
     job = keep(make_job(**ENDED))
     assert gateway.get(f"/jobs/{job.id}/progress").json() == {"attempts": [], "estimate": None}
     assert gateway.get(f"/jobs/{'0' * 32}/progress").status_code == 404
 
 
-def test_progress_goes_with_its_job(gateway: httpx.Client, keep: Keep, database: Database[dict[str, Any]]) -> None:
+def test_progress_goes_with_its_job(gateway: httpx2.Client, keep: Keep, database: Database[dict[str, Any]]) -> None:
     job, other = keep(make_job(**ENDED)), keep(make_job(**ENDED))
     store = ProgressStore(database)
     for one in (job, other):
@@ -62,7 +62,7 @@ def test_progress_goes_with_its_job(gateway: httpx.Client, keep: Keep, database:
     assert (store.of_job(job.id, 9), len(store.of_job(other.id, 9))) == ({}, 1)
 
 
-def test_pauses_and_a_cancellation_are_in_the_timeline(gateway: httpx.Client, keep: Keep) -> None:
+def test_pauses_and_a_cancellation_are_in_the_timeline(gateway: httpx2.Client, keep: Keep) -> None:
     job = keep(make_job())
     for act in ("pause", "resume", "cancel"):
         assert gateway.post(f"/jobs/{job.id}/{act}").is_success
@@ -73,7 +73,7 @@ def test_pauses_and_a_cancellation_are_in_the_timeline(gateway: httpx.Client, ke
     assert moments[2]["until"] == moments[3]["at"]
 
 
-def test_runs_are_those_of_the_schedule_or_of_the_same_request(gateway: httpx.Client, keep: Keep) -> None:
+def test_runs_are_those_of_the_schedule_or_of_the_same_request(gateway: httpx2.Client, keep: Keep) -> None:
     hour = timedelta(hours=1)
     times = [utc_now() - number * hour for number in range(3)]
     same = [keep(make_job(fingerprint="same", created_at=time, **ENDED)) for time in times]
@@ -100,7 +100,7 @@ def test_the_timeline_names_those_who_have_asked(serve: Serve, settings: Setting
             assert [moment["by"] for moment in moments if moment["kind"] == "cancel_requested"] == ["anne"]
 
 
-def test_a_job_says_what_to_do_next(gateway: httpx.Client, keep: Keep) -> None:
+def test_a_job_says_what_to_do_next(gateway: httpx2.Client, keep: Keep) -> None:
     failed = keep(make_job(**{**ENDED, "status": JobStatus.ERROR, "reason": "memory_limit"}))
     advice = gateway.get(f"/jobs/{failed.id}").json()["advice"]
     assert "CRAWL_MEMORY_LIMIT" in advice["what"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import redis
 from integration.event_stream.stage import Play, lines
@@ -29,7 +29,7 @@ Ask = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def ask(gateway: httpx.Client, play: Play) -> Ask:
+def ask(gateway: httpx2.Client, play: Play) -> Ask:
     def get(what: str, **query: Any) -> dict[str, Any]:
         answer = gateway.get(
             f"/jobs/{play.id}/logs/{what}", params={name.rstrip("_"): value for name, value in query.items()}
@@ -207,7 +207,7 @@ def test_a_long_log_has_an_index_of_bounded_length(play: Play, ask: Ask) -> None
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_by_name(
-    gateway: httpx.Client, play: Play, what: str, query: dict[str, Any], field: str
+    gateway: httpx2.Client, play: Play, what: str, query: dict[str, Any], field: str
 ) -> None:
     answer = gateway.get(f"/jobs/{play.id}/logs/{what}", params=query)
     assert answer.status_code == 422

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,7 +32,7 @@ from gateway.status import facts
 from gateway.stores.mongo import connect
 from gateway.web.routes.metrics import MAX_SITES
 
-Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
+Serve = Callable[[Settings], AbstractContextManager[httpx2.Client]]
 Add = Callable[..., Job]
 Labels = frozenset[tuple[str, str]]
 PREFIX = "discoverybot_"
@@ -72,7 +72,7 @@ def own(own_uri: str) -> Iterator[Database[dict[str, Any]]]:
 @pytest.fixture
 def door(
     serve: Serve, settings: Settings, own_uri: str, own: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[httpx.Client]:
+) -> Iterator[httpx2.Client]:
     """A gateway that looks at each scrape."""
     for collection in ("jobs", "nodes", "heartbeats", "deliveries"):
         own[collection].delete_many({})
@@ -93,7 +93,7 @@ def add(own: Database[dict[str, Any]], door: object) -> Add:
     return insert
 
 
-def scrape(door: httpx.Client) -> Scrape:
+def scrape(door: httpx2.Client) -> Scrape:
     answer = door.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -118,7 +118,7 @@ def run(status: JobStatus, site: str | None = None, **fields: Any) -> dict[str, 
     }
 
 
-def test_an_idle_platform_tells_of_every_state_that_there_is_nothing(door: httpx.Client) -> None:
+def test_an_idle_platform_tells_of_every_state_that_there_is_nothing(door: httpx2.Client) -> None:
     told = scrape(door)
     assert {told("jobs", status=status) for status in JobStatus} == {0}
     assert {told("jobs_waiting", reason=reason) for reason in (*WaitingReason, "unexplained")} == {0}
@@ -137,7 +137,7 @@ def test_an_idle_platform_tells_of_every_state_that_there_is_nothing(door: httpx
 
 
 def test_the_queue_is_told_by_status_and_by_what_jobs_wait_for(
-    door: httpx.Client, add: Add, own: Database[dict[str, Any]]
+    door: httpx2.Client, add: Add, own: Database[dict[str, Any]]
 ) -> None:
     for reason in (WaitingReason.CAPACITY, WaitingReason.CAPACITY, WaitingReason.SITE_BUSY, None):
         add(waiting_reason=reason, created_at=utc_now() - timedelta(minutes=2))
@@ -153,7 +153,7 @@ def test_the_queue_is_told_by_status_and_by_what_jobs_wait_for(
     assert 120 <= (told("queue_oldest_seconds") or 0) < 180
 
 
-def test_the_last_hour_is_told_by_site(door: httpx.Client, add: Add) -> None:
+def test_the_last_hour_is_told_by_site(door: httpx2.Client, add: Add) -> None:
     progress = Progress(completed_pages=10, items_count=7, errors_count=2)
     add(**run(JobStatus.FINISHED, "alpha", progress=progress))
     add(**run(JobStatus.ERROR, "alpha", attempt=3, progress=progress))
@@ -172,7 +172,7 @@ def test_the_last_hour_is_told_by_site(door: httpx.Client, add: Add) -> None:
     assert scrape(door)("recent_jobs", site_name="alpha", status="partial") == 1
 
 
-def test_the_last_hour_is_told_by_reason(door: httpx.Client, add: Add, own: Database[dict[str, Any]]) -> None:
+def test_the_last_hour_is_told_by_reason(door: httpx2.Client, add: Add, own: Database[dict[str, Any]]) -> None:
     add(**run(JobStatus.FINISHED, reason=Reason.COMPLETED))
     add(**run(JobStatus.ERROR, "alpha", reason=Reason.SITE_TIMEOUT))
     add(**run(JobStatus.ERROR, reason=Reason.SITE_TIMEOUT))
@@ -186,13 +186,13 @@ def test_the_last_hour_is_told_by_reason(door: httpx.Client, add: Add, own: Data
     assert told("recent_reasons", reason="of_a_newer_version") is None
 
 
-def test_the_time_until_a_crawl_for_later_is_no_latency(door: httpx.Client, add: Add) -> None:
+def test_the_time_until_a_crawl_for_later_is_no_latency(door: httpx2.Client, add: Add) -> None:
     job = run(JobStatus.FINISHED)
     add(**{**job, "not_before": job["created_at"], "created_at": job["created_at"] - timedelta(days=3)})
     assert scrape(door)("recent_dispatch_seconds", quantile="1") == 5
 
 
-def test_nodes_and_processes_are_told(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+def test_nodes_and_processes_are_told(door: httpx2.Client, own: Database[dict[str, Any]]) -> None:
     nodes = NodeStore(own)
     facts = {"url": "http://127.0.0.1:6800", "alive": [], "present": [], "beating_since": utc_now()}
     nodes.heartbeat("n1", max_slots=4, max_render_slots=1, free_bytes=5 << 30, **facts)
@@ -209,7 +209,7 @@ def test_nodes_and_processes_are_told(door: httpx.Client, own: Database[dict[str
     assert (told("workers_alive"), told("beats_alive")) == (1, 0)
 
 
-def test_requests_are_told_by_route_never_by_path(door: httpx.Client, add: Add) -> None:
+def test_requests_are_told_by_route_never_by_path(door: httpx2.Client, add: Add) -> None:
     job = add(user_id="ada-lovelace")
     assert door.get(f"/jobs/{job.id}/status").status_code == 200
     assert door.get(f"/jobs/{'0' * 32}/status").status_code == 404
@@ -224,7 +224,7 @@ def test_requests_are_told_by_route_never_by_path(door: httpx.Client, add: Add) 
     assert "ada-lovelace" not in str(told.values)
 
 
-def test_those_who_follow_a_stream_are_counted_while_they_do(door: httpx.Client, add: Add) -> None:
+def test_those_who_follow_a_stream_are_counted_while_they_do(door: httpx2.Client, add: Add) -> None:
     job = add()
     assert scrape(door)("stream_clients") == 0
     with door.stream("GET", f"/jobs/{job.id}/logs", headers={"Accept": "text/event-stream"}) as response:
@@ -233,7 +233,7 @@ def test_those_who_follow_a_stream_are_counted_while_they_do(door: httpx.Client,
     wait_until(lambda: scrape(door)("stream_clients") == 0, what="the stream's end")
 
 
-def test_the_names_of_sites_cannot_grow_without_bound(door: httpx.Client, add: Add) -> None:
+def test_the_names_of_sites_cannot_grow_without_bound(door: httpx2.Client, add: Add) -> None:
     for number in range(MAX_SITES + 5):
         add(**run(JobStatus.FINISHED, f"site-{number:03}"))
     told = scrape(door)
@@ -244,7 +244,7 @@ def test_the_names_of_sites_cannot_grow_without_bound(door: httpx.Client, add: A
 
 
 def test_one_scrape_is_enough_for_many_within_a_moment(
-    door: httpx.Client, add: Add, monkeypatch: pytest.MonkeyPatch
+    door: httpx2.Client, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(facts, "KEPT", 60.0)
     assert scrape(door)("jobs", status="pending") == 0

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 from relay import MongoRelay, Refuse, failure
@@ -27,12 +27,12 @@ CLIENTS = 100
 
 
 class Board(NamedTuple):
-    http: httpx.Client
+    http: httpx2.Client
     mongo: StoreProcess
     #: A crawl that was asked for before.
     job_id: str
 
-    def ask(self, page: object) -> httpx.Response:
+    def ask(self, page: object) -> httpx2.Response:
         body = {"user_id": "tester", "spider": "seo", "start_urls": [f"https://site.example/{page}"]}
         return self.http.post("/crawl", json=body)
 
@@ -41,7 +41,7 @@ class Board(NamedTuple):
 
 
 @pytest.fixture
-def board(tmp_path: Path, serve: Callable[[Settings], AbstractContextManager[httpx.Client]]) -> Iterator[Board]:
+def board(tmp_path: Path, serve: Callable[[Settings], AbstractContextManager[httpx2.Client]]) -> Iterator[Board]:
     with valkey_server(tmp_path / "valkey") as redis, embedded_mongo(tmp_path / "mongo") as mongo:
         database = connect(mongo)
         SpiderStore(database).publish("n1", [SpiderInfo(project="default", name="seo", params_schema={})])
@@ -52,10 +52,10 @@ def board(tmp_path: Path, serve: Callable[[Settings], AbstractContextManager[htt
             yield board._replace(job_id=job_id)
 
 
-def at_once(call: Callable[[int], httpx.Response]) -> list[httpx.Response]:
+def at_once(call: Callable[[int], httpx2.Response]) -> list[httpx2.Response]:
     ready = threading.Barrier(CLIENTS)
 
-    def one(number: int) -> httpx.Response:
+    def one(number: int) -> httpx2.Response:
         ready.wait(60)
         return call(number)
 
@@ -63,7 +63,7 @@ def at_once(call: Callable[[int], httpx.Response]) -> list[httpx.Response]:
         return list(clients.map(one, range(CLIENTS)))
 
 
-def assert_refused(answers: list[httpx.Response]) -> None:
+def assert_refused(answers: list[httpx2.Response]) -> None:
     assert {(answer.status_code, answer.headers["Retry-After"]) for answer in answers} == {(503, "2")}
 
 
@@ -95,14 +95,14 @@ def test_a_frozen_mongodb_does_not_hold_up_the_crowd(board: Board) -> None:
 
 
 class Answering(NamedTuple):
-    http: httpx.Client
+    http: httpx2.Client
     relay: MongoRelay
     jobs: JobStore
 
 
 @pytest.fixture
 def answering(
-    tmp_path: Path, settings: Settings, serve: Callable[[Settings], AbstractContextManager[httpx.Client]]
+    tmp_path: Path, settings: Settings, serve: Callable[[Settings], AbstractContextManager[httpx2.Client]]
 ) -> Iterator[Answering]:
     """A gateway whose MongoDB answers as it is told to."""
     with embedded_mongo(tmp_path / "mongo") as mongo, MongoRelay.before(mongo).running() as relay:

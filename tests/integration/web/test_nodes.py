@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from pymongo.database import Database
 
@@ -24,7 +24,7 @@ from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
 from gateway.stores.mongo import connect
 
-Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
+Serve = Callable[[Settings], AbstractContextManager[httpx2.Client]]
 URL = "http://127.0.0.1:6800"
 
 
@@ -49,7 +49,7 @@ def store(own: Database[dict[str, Any]]) -> NodeStore:
 
 
 @pytest.fixture
-def door(serve: Serve, own_settings: Settings, own: object) -> Iterator[httpx.Client]:
+def door(serve: Serve, own_settings: Settings, own: object) -> Iterator[httpx2.Client]:
     with serve(own_settings) as client:
         yield client
 
@@ -69,19 +69,19 @@ def fail(nodes: NodeStore, times: int, name: str = "n1") -> None:
         assert nodes.failed(node, Failure("nobody answers", utc_now()))
 
 
-def told(door: httpx.Client, name: str = "n1") -> dict[str, Any]:
+def told(door: httpx2.Client, name: str = "n1") -> dict[str, Any]:
     nodes = {node["name"]: node for node in door.get("/nodes").raise_for_status().json()["nodes"]}
     node: dict[str, Any] = nodes[name]
     return node
 
 
-def check(door: httpx.Client, name: str) -> dict[str, Any]:
+def check(door: httpx2.Client, name: str) -> dict[str, Any]:
     answer: dict[str, Any] = door.get("/health").json()["checks"][name]
     return answer
 
 
 def test_a_node_that_is_well_says_how_much_it_does(
-    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]]
+    door: httpx2.Client, store: NodeStore, own: Database[dict[str, Any]]
 ) -> None:
     beat(store, eggs=[Egg("shop", "1.4")], version="1.0")
     assert HoldStore(own).take([Wish("node:n1", "a-1", 4)], "t")
@@ -91,7 +91,7 @@ def test_a_node_that_is_well_says_how_much_it_does(
     assert node["eggs"] == [{"project": "shop", "version": "1.4"}]
 
 
-def test_a_node_of_another_protocol_is_named(door: httpx.Client, store: NodeStore) -> None:
+def test_a_node_of_another_protocol_is_named(door: httpx2.Client, store: NodeStore) -> None:
     beat(store, protocols=[max(PROTOCOLS) + 1], version="9.0.0")
     assert told(door)["state"] == "incompatible"
     health = check(door, "node_states")
@@ -100,7 +100,7 @@ def test_a_node_of_another_protocol_is_named(door: httpx.Client, store: NodeStor
 
 @pytest.mark.parametrize(("failures", "state"), [(1, "resting"), (2, "resting"), (3, "quarantined")])
 def test_a_node_that_failed_says_how_often_and_why_and_since_when(
-    door: httpx.Client, store: NodeStore, failures: int, state: str
+    door: httpx2.Client, store: NodeStore, failures: int, state: str
 ) -> None:
     beat(store)
     fail(store, failures)
@@ -116,7 +116,7 @@ def test_a_node_that_failed_says_how_often_and_why_and_since_when(
     assert door.get("/jobs/health").json()["nodes"] == {state: 1}
 
 
-def test_a_drained_node_stays_drained_until_it_is_resumed(door: httpx.Client, store: NodeStore) -> None:
+def test_a_drained_node_stays_drained_until_it_is_resumed(door: httpx2.Client, store: NodeStore) -> None:
     beat(store)
     beat(store, "n2")
     answer = door.post("/nodes/n1/drain")
@@ -135,7 +135,7 @@ def test_a_drained_node_stays_drained_until_it_is_resumed(door: httpx.Client, st
 
 
 def test_a_node_that_gives_no_sign_of_life_is_missed_unless_it_was_drained(
-    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]]
+    door: httpx2.Client, store: NodeStore, own: Database[dict[str, Any]]
 ) -> None:
     beat(store)
     beat(store, "n2")
@@ -151,7 +151,7 @@ def test_a_node_that_gives_no_sign_of_life_is_missed_unless_it_was_drained(
 
 
 def test_whoever_resumes_a_node_has_its_failures_forgotten_and_it_is_probed_next(
-    door: httpx.Client, store: NodeStore
+    door: httpx2.Client, store: NodeStore
 ) -> None:
     beat(store)
     fail(store, 9)
@@ -162,7 +162,7 @@ def test_whoever_resumes_a_node_has_its_failures_forgotten_and_it_is_probed_next
 
 
 def test_a_drained_node_is_waited_for_until_all_that_it_had_is_shipped(
-    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]]
+    door: httpx2.Client, store: NodeStore, own: Database[dict[str, Any]]
 ) -> None:
     beat(store)
     holds = HoldStore(own)
@@ -185,7 +185,7 @@ def test_a_drained_node_is_waited_for_until_all_that_it_had_is_shipped(
     assert door.get("/nodes/n1").json()["why"] == "drained by hand; safe to stop"
 
 
-def test_a_drained_node_that_is_silent_is_not_taken_for_empty(door: httpx.Client, store: NodeStore) -> None:
+def test_a_drained_node_that_is_silent_is_not_taken_for_empty(door: httpx2.Client, store: NodeStore) -> None:
     beat(store)
     answer = door.post("/nodes/n1/drain", params={"wait": 0.3})
     assert (answer.status_code, answer.json()["removable"]) == (202, False)
@@ -193,7 +193,7 @@ def test_a_drained_node_that_is_silent_is_not_taken_for_empty(door: httpx.Client
 
 
 def test_a_node_is_forgotten_once_it_is_gone_and_one_of_its_name_is_not_drained(
-    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]]
+    door: httpx2.Client, store: NodeStore, own: Database[dict[str, Any]]
 ) -> None:
     beat(store)
     door.post("/nodes/n1/drain")
@@ -213,7 +213,7 @@ def test_a_node_is_forgotten_once_it_is_gone_and_one_of_its_name_is_not_drained(
 
 
 def test_a_node_that_lives_again_while_it_is_forgotten_is_still_there(
-    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    door: httpx2.Client, store: NodeStore, own: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beat(store)
     own["nodes"].update_one({"_id": "n1"}, {"$set": {"heartbeat_at": utc_now() - timedelta(hours=1)}})
@@ -228,19 +228,19 @@ def test_a_node_that_lives_again_while_it_is_forgotten_is_still_there(
     assert told(door)["state"] == "up"
 
 
-def problem_of(answer: httpx.Response) -> tuple[int, str]:
+def problem_of(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
 @pytest.mark.parametrize("what", ["drain", "resume"])
-def test_there_is_nothing_to_be_done_with_a_node_that_nobody_knows(door: httpx.Client, what: str) -> None:
+def test_there_is_nothing_to_be_done_with_a_node_that_nobody_knows(door: httpx2.Client, what: str) -> None:
     answer = door.post(f"/nodes/nobody/{what}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "node_not_found")
     # and none is made by asking
     assert door.get("/nodes").json()["nodes"] == []
 
 
-def test_a_node_that_died_says_when_it_was_heard_of_last(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+def test_a_node_that_died_says_when_it_was_heard_of_last(door: httpx2.Client, own: Database[dict[str, Any]]) -> None:
     beat(NodeStore(own, lambda: utc_now() - timedelta(hours=1)))
     node = told(door)
     assert (node["state"], node["healthy"], node["since"]) == ("dead", False, node["heartbeat_at"])
@@ -267,7 +267,7 @@ def test_a_list_of_nodes_is_held_against_those_that_are_there(
         assert "10.0.0" not in str(health)
 
 
-def test_an_occurrence_that_nobody_fires_is_late(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+def test_an_occurrence_that_nobody_fires_is_late(door: httpx2.Client, own: Database[dict[str, Any]]) -> None:
     assert check(door, "schedules")["status"] == "ok"
     late = utc_now() - timedelta(seconds=30)
     own["schedules"].insert_one({"_id": "s", "next_run": late, "state": "active"})

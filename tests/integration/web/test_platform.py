@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 from pymongo.database import Database
@@ -51,8 +51,8 @@ def own(settings: Settings) -> Iterator[Database[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def door(
-    serve: Callable[[Settings], AbstractContextManager[httpx.Client]], settings: Settings, own: object
-) -> Iterator[httpx.Client]:
+    serve: Callable[[Settings], AbstractContextManager[httpx2.Client]], settings: Settings, own: object
+) -> Iterator[httpx2.Client]:
     uri = settings.mongo_uri.replace("/discoverybot", "/platform")
     with serve(settings.model_copy(update={"mongo_uri": uri})) as client:
         yield client
@@ -69,14 +69,14 @@ def door(
     ],
 )
 def test_spiders_are_listed_by_project_version_and_name(
-    door: httpx.Client, query: str, found: set[tuple[str, str | None, str]]
+    door: httpx2.Client, query: str, found: set[tuple[str, str | None, str]]
 ) -> None:
     listed = door.get(f"/spiders{query}").json()
     assert {(one["project"], one["version"], one["name"]) for one in listed["spiders"]} == found
     assert {project["name"] for project in listed["projects"]} == {project for project, _, _ in found}
 
 
-def test_a_spider_is_told_with_all_that_is_known_of_it(door: httpx.Client) -> None:
+def test_a_spider_is_told_with_all_that_is_known_of_it(door: httpx2.Client) -> None:
     listed = door.get("/spiders", params={"project": "shop", "version": "2", "name": "offers"}).json()
     known = {"project": "Shop", "version": "2", "latest": True, "name": "offers", "description": "", "arguments": []}
     assert listed == {
@@ -96,7 +96,7 @@ def test_a_spider_is_told_with_all_that_is_known_of_it(door: httpx.Client) -> No
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_spiders_are_listed_in_pages_and_each_project_with_its_first_one(door: httpx.Client, limit: int) -> None:
+def test_spiders_are_listed_in_pages_and_each_project_with_its_first_one(door: httpx2.Client, limit: int) -> None:
     whole = door.get("/spiders").json()
     spiders, projects, query = [], [], {"limit": str(limit)}
     while True:
@@ -111,7 +111,7 @@ def test_spiders_are_listed_in_pages_and_each_project_with_its_first_one(door: h
 
 
 @pytest.mark.parametrize("after", ["nonsense", "W10=", "MQ==", "WzEsMiwzXQ=="])
-def test_a_place_that_is_none_in_the_list_of_spiders_is_refused(door: httpx.Client, after: str) -> None:
+def test_a_place_that_is_none_in_the_list_of_spiders_is_refused(door: httpx2.Client, after: str) -> None:
     answer = door.get("/spiders", params={"after": after})
     assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (422, "after")
 
@@ -126,7 +126,7 @@ def test_a_place_that_is_none_in_the_list_of_spiders_is_refused(door: httpx.Clie
     ],
 )
 def test_parameters_are_refused_by_the_very_field_and_leave_nothing_behind(
-    *, door: httpx.Client, own: Database[dict[str, Any]], user: str, params: Any, status: int, field: str
+    *, door: httpx2.Client, own: Database[dict[str, Any]], user: str, params: Any, status: int, field: str
 ) -> None:
     body = {"user_id": user, "spider": "pages", "start_urls": ["https://example.com/"], "params": params}
     answer = door.post("/crawl", json=body)
@@ -134,7 +134,7 @@ def test_parameters_are_refused_by_the_very_field_and_leave_nothing_behind(
     assert own["jobs"].find_one({"user_id": user}) is None
 
 
-def test_a_node_tells_of_its_browsers_and_its_disk(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+def test_a_node_tells_of_its_browsers_and_its_disk(door: httpx2.Client, own: Database[dict[str, Any]]) -> None:
     NodeStore(own).heartbeat(
         "n1", url="http://127.0.0.1:6800", max_slots=4, alive=(), present=(), beating_since=utc_now(),
         max_render_slots=2, disk_full=True, free_bytes=1, load=Load(0.25, 0.5),
@@ -146,7 +146,7 @@ def test_a_node_tells_of_its_browsers_and_its_disk(door: httpx.Client, own: Data
     assert door.get("/jobs/health").json()["free_slots"] == 0
 
 
-def test_a_job_that_waits_for_a_disk_says_so(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+def test_a_job_that_waits_for_a_disk_says_so(door: httpx2.Client, own: Database[dict[str, Any]]) -> None:
     spec = CrawlSpec(project="Shop", version="1", spider="offers", start_urls=("https://a.example/",), max_items=7)
     job = make_job(spec=spec, waiting_reason=WaitingReason.DISK_FULL)
     JobStore(own).insert(job)
@@ -154,7 +154,9 @@ def test_a_job_that_waits_for_a_disk_says_so(door: httpx.Client, own: Database[d
     assert (status["waiting_reason"], status["version"], status["max_items"]) == ("disk_full", "1", 7)
 
 
-def test_a_retry_keeps_its_version_or_says_that_it_is_gone(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+def test_a_retry_keeps_its_version_or_says_that_it_is_gone(
+    door: httpx2.Client, own: Database[dict[str, Any]]
+) -> None:
     def ended(version: str) -> Job:
         spec = CrawlSpec(project="Shop", version=version, spider="offers", start_urls=("https://a.example/",))
         job = make_job(spec=spec, status=JobStatus.ERROR, settled=True, live_key=None)

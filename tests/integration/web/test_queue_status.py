@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 from pymongo.database import Database
@@ -21,7 +21,7 @@ from gateway.settings import Settings
 from gateway.status import facts
 from gateway.stores.mongo import connect
 
-Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
+Serve = Callable[[Settings], AbstractContextManager[httpx2.Client]]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def own(own_uri: str) -> Iterator[Database[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def door(serve: Serve, settings: Settings, own_uri: str) -> Iterator[httpx.Client]:
+def door(serve: Serve, settings: Settings, own_uri: str) -> Iterator[httpx2.Client]:
     with serve(settings.model_copy(update={"mongo_uri": own_uri})) as client:
         yield client
 
@@ -69,12 +69,12 @@ def run(site: str, status: JobStatus, *, seconds: float | None = 10, ago: timede
     return {"spec": spec, "status": status, "finished_at": end, "settled": True, "live_key": None, **started}
 
 
-def status(door: httpx.Client, **query: Any) -> dict[str, Any]:
+def status(door: httpx2.Client, **query: Any) -> dict[str, Any]:
     told: dict[str, Any] = door.get("/jobs/queue/status", params=query).raise_for_status().json()
     return told
 
 
-def test_an_empty_queue_has_a_status_too(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+def test_an_empty_queue_has_a_status_too(door: httpx2.Client, own: Database[dict[str, Any]]) -> None:
     own["heartbeats"].delete_many({})
     told = status(door)
     assert set(told["depth"]) == set(JobStatus)
@@ -84,7 +84,7 @@ def test_an_empty_queue_has_a_status_too(door: httpx.Client, own: Database[dict[
     assert (told["running"], told["dead_letters"], told["sites"]) == (0, 0, [])
 
 
-def test_waiting_jobs_are_counted_by_what_they_wait_for(door: httpx.Client, add: Callable[..., Job]) -> None:
+def test_waiting_jobs_are_counted_by_what_they_wait_for(door: httpx2.Client, add: Callable[..., Job]) -> None:
     for reason in (WaitingReason.CAPACITY, WaitingReason.CAPACITY, WaitingReason.SITE_BUSY, None):
         add(waiting_reason=reason)
     add(status=JobStatus.RUNNING)
@@ -97,7 +97,7 @@ def test_waiting_jobs_are_counted_by_what_they_wait_for(door: httpx.Client, add:
 
 
 def test_a_job_waits_since_it_was_due_and_not_since_it_was_asked_for(
-    door: httpx.Client, add: Callable[..., Job]
+    door: httpx2.Client, add: Callable[..., Job]
 ) -> None:
     now = utc_now()
     add(created_at=now - timedelta(days=3), not_before=now - timedelta(minutes=2))
@@ -106,14 +106,14 @@ def test_a_job_waits_since_it_was_due_and_not_since_it_was_asked_for(
 
 
 def test_only_workers_that_gave_a_sign_of_life_lately_are_alive(
-    door: httpx.Client, own: Database[dict[str, Any]]
+    door: httpx2.Client, own: Database[dict[str, Any]]
 ) -> None:
     HeartbeatStore(own).beat(f"{WORKER}:here:1")
     HeartbeatStore(own, lambda: utc_now() - timedelta(minutes=1)).beat(f"{WORKER}:here:2")
     assert status(door)["workers"] == {"alive": 1, "names": ["worker:here:1"]}
 
 
-def test_each_site_tells_how_its_runs_have_gone(door: httpx.Client, add: Callable[..., Job]) -> None:
+def test_each_site_tells_how_its_runs_have_gone(door: httpx2.Client, add: Callable[..., Job]) -> None:
     for outcome, seconds in (
         (JobStatus.FINISHED, 10), (JobStatus.FINISHED, 20), (JobStatus.PARTIAL, 60),
         (JobStatus.ERROR, None), (JobStatus.CANCELLED, None),
@@ -129,7 +129,7 @@ def test_each_site_tells_how_its_runs_have_gone(door: httpx.Client, add: Callabl
     assert (beta["success_rate"], beta["duration_seconds"]) == (None, None)
 
 
-def test_only_runs_that_ended_within_the_window_count(door: httpx.Client, add: Callable[..., Job]) -> None:
+def test_only_runs_that_ended_within_the_window_count(door: httpx2.Client, add: Callable[..., Job]) -> None:
     add(**run("alpha", JobStatus.ERROR, ago=timedelta(hours=2)))
     add(**run("alpha", JobStatus.FINISHED))
     (lately,) = status(door, hours=1)["sites"]
@@ -138,6 +138,6 @@ def test_only_runs_that_ended_within_the_window_count(door: httpx.Client, add: C
     assert door.get("/jobs/queue/status", params={"hours": 0}).status_code == 422
 
 
-def test_the_queue_is_never_taken_for_a_job(door: httpx.Client) -> None:
+def test_the_queue_is_never_taken_for_a_job(door: httpx2.Client) -> None:
     assert "depth" in door.get("/jobs/queue/status").json()
     assert door.get("/jobs/queue").json()["error"]["code"] == "job_not_found"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from integration.web.board import Board, Serve, open_board, problem
 from jobs import make_job
@@ -40,7 +40,7 @@ def two_each(serve: Serve, settings: Settings) -> Iterator[Board]:
 
 def ask(
     board: Board, name: str, *, user: str = "anne", headers: dict[str, str] | None = None, **fields: Any
-) -> httpx.Response:
+) -> httpx2.Response:
     body = {"user_id": user, "spider": "jobs", "start_urls": [f"https://example.com/{name}"], **fields}
     return board.http.post("/crawl", json=body, headers=headers)
 
@@ -92,7 +92,7 @@ def test_a_refused_request_leaves_nothing_behind(two_each: Board) -> None:
     assert two_each.jobs.get(accepted["job_id"]).status is JobStatus.PENDING
 
 
-def _accepted(answer: httpx.Response) -> dict[str, Any] | None:
+def _accepted(answer: httpx2.Response) -> dict[str, Any] | None:
     return dict(answer.json()) if answer.is_success else None
 
 
@@ -194,7 +194,7 @@ def test_a_user_has_as_many_schedules_as_allowed_however_they_are_asked_for(serv
         assert problem(targets[-1]) == USER_QUOTA
 
 
-def _refused_at(answer: httpx.Response, limit: int) -> bool:
+def _refused_at(answer: httpx2.Response, limit: int) -> bool:
     """By a count that is right."""
     assert problem(answer) == QUEUE_FULL
     return bool(answer.json()["error"]["detail"] == {"limit": limit, "waiting": limit})

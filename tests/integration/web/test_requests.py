@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-import httpx
+import httpx2
 import orjson
 import pytest
 from jobs import make_job
@@ -55,7 +55,7 @@ def requests(database: Any) -> RequestStore:
 
 
 @pytest.fixture(scope="module")
-def job(gateway: httpx.Client, database: Any, requests: RequestStore) -> Job:
+def job(gateway: httpx2.Client, database: Any, requests: RequestStore) -> Job:
     """Its second attempt went on from the first, of which a request was not done."""
     attempts = {"1": ended(1), "2": ended(2, left_out=42)}
     job = make_job(status=JobStatus.FINISHED, attempt=2, attempts=attempts, settled=True, finished_at=utc_now())
@@ -68,7 +68,7 @@ def job(gateway: httpx.Client, database: Any, requests: RequestStore) -> Job:
 
 
 @pytest.fixture
-def ask(gateway: httpx.Client, job: Job) -> Any:
+def ask(gateway: httpx2.Client, job: Job) -> Any:
     def pages(**query: Any) -> list[dict[str, Any]]:
         """All pages."""
         found, after = [], {}
@@ -82,7 +82,7 @@ def ask(gateway: httpx.Client, job: Job) -> Any:
     return pages
 
 
-def test_each_request_is_told_as_it_ended(gateway: httpx.Client, job: Job) -> None:
+def test_each_request_is_told_as_it_ended(gateway: httpx2.Client, job: Job) -> None:
     page = gateway.get(f"/jobs/{job.id}/requests", params={"limit": 10}).json()
     assert page["requests"][1] == {
         "url": "http://site/0", "status": 200, "ms": 0, "bytes": COUNT, "cached": False, "failed": False,
@@ -131,7 +131,7 @@ def test_filters(ask: Any, query: dict[str, Any], number: int) -> None:
     assert len(ask(**query, sort="-ms", limit=7 if number < 50 else 900)) == number
 
 
-def test_a_search_says_how_many_it_has_looked_at(gateway: httpx.Client, job: Job) -> None:
+def test_a_search_says_how_many_it_has_looked_at(gateway: httpx2.Client, job: Job) -> None:
     address, query = f"/jobs/{job.id}/requests", {"q": "other", "limit": 20}
     first = gateway.get(address, params=query)
     second = gateway.get(address, params={**query, "after": first.json()["next"]})
@@ -141,7 +141,7 @@ def test_a_search_says_how_many_it_has_looked_at(gateway: httpx.Client, job: Job
 
 
 def test_a_page_that_takes_long_ends_early_and_the_next_one_goes_on(
-    gateway: httpx.Client, ask: Any, job: Job, monkeypatch: pytest.MonkeyPatch
+    gateway: httpx2.Client, ask: Any, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.requests.store.SECONDS", -1)
     address = f"/jobs/{job.id}/requests"
@@ -161,7 +161,7 @@ def test_attempts(ask: Any) -> None:
     assert {one["url"] for one in everything if one["attempt"] == 1} == {"http://site/first", "http://site/undone"}
 
 
-def test_as_json_lines_and_csv(gateway: httpx.Client, job: Job, requests: RequestStore) -> None:
+def test_as_json_lines_and_csv(gateway: httpx2.Client, job: Job, requests: RequestStore) -> None:
     address = f"/jobs/{job.id}/requests"
     lines = gateway.get(address, params={"format": "jsonl"})
     assert lines.headers["content-type"] == "application/x-ndjson"
@@ -184,7 +184,7 @@ def test_as_json_lines_and_csv(gateway: httpx.Client, job: Job, requests: Reques
 
 
 def test_what_a_spider_may_have_written_is_shown_as_it_is_or_not_at_all(
-    gateway: httpx.Client, database: Any, requests: RequestStore
+    gateway: httpx2.Client, database: Any, requests: RequestStore
 ) -> None:
     attempts = {"1": ended(1)}
     job = make_job(status=JobStatus.RUNNING, attempt=1, attempts=attempts)
@@ -216,13 +216,13 @@ def test_what_a_spider_may_have_written_is_shown_as_it_is_or_not_at_all(
         ({"slow": 7}, "slow"),
     ],
 )
-def test_what_is_wrong_is_named(gateway: httpx.Client, job: Job, query: dict[str, Any], field: str) -> None:
+def test_what_is_wrong_is_named(gateway: httpx2.Client, job: Job, query: dict[str, Any], field: str) -> None:
     answer = gateway.get(f"/jobs/{job.id}/requests", params=query)
     assert answer.status_code == 422
     assert field in answer.text
 
 
-def test_a_job_that_has_not_begun_has_none(gateway: httpx.Client, database: Any) -> None:
+def test_a_job_that_has_not_begun_has_none(gateway: httpx2.Client, database: Any) -> None:
     job = make_job()
     JobStore(database).insert(job)
     page = gateway.get(f"/jobs/{job.id}/requests").json()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import pytest
 from integration.web.board import Board, Serve, open_board
 from jobs import make_job
@@ -39,7 +39,7 @@ class SummedBoard(NamedTuple):
         answer: dict[str, Any] = self.ask(address, who, **query).raise_for_status().json()
         return answer
 
-    def ask(self, address: str, who: str, **query: Any) -> httpx.Response:
+    def ask(self, address: str, who: str, **query: Any) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self.keys[who]}"}
         return self.board.http.get(f"{address.format(self.schedule_id)}/days", params=query, headers=headers)
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
-from httpx_sse import connect_sse
+import httpx2
 from jobs import make_job
 
 from gateway.clock import to_iso, utc_now
@@ -20,8 +19,10 @@ Keep = Callable[[Job], Job]
 Make = Callable[..., Crawl]
 ENDED = {"status": JobStatus.FINISHED, "settled": True, "live_key": None, "finished_at": utc_now()}
 
+STREAM = {"Accept": "text/event-stream"}
 
-def act(gateway: httpx.Client, schedule: Crawl, action: str) -> httpx.Response:
+
+def act(gateway: httpx2.Client, schedule: Crawl, action: str) -> httpx2.Response:
     return gateway.post(f"/schedules/{schedule['schedule_id']}/{action}")
 
 
@@ -29,7 +30,7 @@ def run_of(schedule: Crawl, **fields: Any) -> Job:
     return make_job(user_id=schedule["user_id"], schedule_id=schedule["schedule_id"], **fields)
 
 
-def test_the_status_tells_of_the_run_under_way(gateway: httpx.Client, make: Make, keep: Keep) -> None:
+def test_the_status_tells_of_the_run_under_way(gateway: httpx2.Client, make: Make, keep: Keep) -> None:
     view = make(max_items=9)
     keep(run_of(view, created_at=utc_now() - timedelta(hours=1), **ENDED))
     attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
@@ -51,7 +52,7 @@ def test_the_status_tells_of_the_run_under_way(gateway: httpx.Client, make: Make
 
 
 def test_items_are_those_of_the_latest_run_and_pages_stay_with_theirs(
-    gateway: httpx.Client, make: Make, keep: Keep, items: ItemStore
+    gateway: httpx2.Client, make: Make, keep: Keep, items: ItemStore
 ) -> None:
     view = make()
     url, other_url = f"/schedules/{view['schedule_id']}/items", f"/jobs/{view['schedule_id']}/items"
@@ -73,17 +74,17 @@ def test_items_are_those_of_the_latest_run_and_pages_stay_with_theirs(
     assert gateway.get(url, params={"run": make_job().id}).status_code == 404
 
 
-def test_its_log_is_empty_before_the_first_run(gateway: httpx.Client, make: Make) -> None:
+def test_its_log_is_empty_before_the_first_run(gateway: httpx2.Client, make: Make) -> None:
     headers = {"Accept": "text/plain"}
     answer = gateway.get(f"/jobs/{make()['schedule_id']}/logs", headers=headers)
     assert (answer.status_code, answer.text) == (200, "")
 
 
-def test_its_stream_waits_for_the_first_run_and_follows_it(gateway: httpx.Client, make: Make, keep: Keep) -> None:
+def test_its_stream_waits_for_the_first_run_and_follows_it(gateway: httpx2.Client, make: Make, keep: Keep) -> None:
     view = make(interval="every 2s", jitter=0)
     url = f"/jobs/{view['schedule_id']}/logs"
-    with connect_sse(gateway, "GET", url) as source:
-        events = (event for event in source.iter_sse() if event.data)
+    with gateway.stream("GET", url, headers=STREAM) as source:
+        events = (event for event in httpx2.EventSource(source) if event.data)
         waiting = next(events)
         assert (waiting.event, waiting.json()["status"], waiting.json()["state"]) == ("status", "scheduled", "active")
         assert waiting.json()["next_run"] == view["next_run"]
@@ -98,18 +99,18 @@ def test_its_stream_waits_for_the_first_run_and_follows_it(gateway: httpx.Client
     headers = {"Last-Event-ID": end.id}
     assert gateway.get(url, headers=headers).status_code == 204, "browsers stop"
     later = keep(run_of(view, **ENDED))
-    with connect_sse(gateway, "GET", url, headers=headers) as source:
-        *_, end = (event for event in source.iter_sse() if event.data)
+    with gateway.stream("GET", url, headers=STREAM | headers) as source:
+        *_, end = (event for event in httpx2.EventSource(source) if event.data)
     assert end.json()["job_id"] == later.id
     stray = gateway.get(f"/jobs/{later.id}/logs", headers=headers)
     assert (stray.status_code, stray.json()["error"]["detail"]["field"]) == (422, "Last-Event-ID")
 
 
-def test_the_stream_of_a_schedule_that_never_ran_ends_with_it(gateway: httpx.Client, make: Make) -> None:
+def test_the_stream_of_a_schedule_that_never_ran_ends_with_it(gateway: httpx2.Client, make: Make) -> None:
     view = make(interval="every 1h", schedule_at=to_iso(utc_now() + timedelta(hours=1)))
     url = f"/jobs/{view['schedule_id']}"
-    with connect_sse(gateway, "GET", f"{url}/logs") as source:
+    with gateway.stream("GET", f"{url}/logs", headers=STREAM) as source:
         gateway.post(f"{url}/cancel").raise_for_status()
-        *_, end = (event for event in source.iter_sse() if event.data)
+        *_, end = (event for event in httpx2.EventSource(source) if event.data)
     assert (end.event, end.json()["status"], end.json()["last_run"]) == ("end", "cancelled", None)
     assert gateway.get(f"{url}/logs", headers={"Last-Event-ID": end.id}).status_code == 204

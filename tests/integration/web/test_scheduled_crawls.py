@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
-from httpx_sse import connect_sse
 from pymongo.database import Database
 
 from gateway.clock import to_iso, utc_now
@@ -23,13 +22,15 @@ Change = Callable[..., Crawl]
 TOMORROW = to_iso(utc_now() + timedelta(days=1))
 DAILY = {"interval": "0 9 * * *", "timezone": "Europe/Paris"}
 
+STREAM = {"Accept": "text/event-stream"}
+
 
 @pytest.fixture
 def schedules(database: Database[dict[str, Any]]) -> ScheduleStore:
     return ScheduleStore(database)
 
 
-def ask(gateway: httpx.Client, crawl: Crawl, **more: Any) -> Crawl:
+def ask(gateway: httpx2.Client, crawl: Crawl, **more: Any) -> Crawl:
     response = gateway.post("/crawl", json={**crawl, **more})
     assert response.status_code == 202, response.text
     answer: Crawl = response.json()
@@ -37,7 +38,7 @@ def ask(gateway: httpx.Client, crawl: Crawl, **more: Any) -> Crawl:
 
 
 def test_a_crawl_for_later_is_a_job_that_waits_for_its_time(
-    gateway: httpx.Client, jobs: JobStore, crawl: Crawl
+    gateway: httpx2.Client, jobs: JobStore, crawl: Crawl
 ) -> None:
     answer = ask(gateway, crawl, schedule_at=TOMORROW, depth=3)
     job_id = answer["job_id"]
@@ -57,7 +58,7 @@ def test_a_crawl_for_later_is_a_job_that_waits_for_its_time(
 
 
 def test_a_crawl_again_and_again_is_a_schedule_that_answers_as_a_job(
-    gateway: httpx.Client, schedules: ScheduleStore, crawl: Crawl
+    gateway: httpx2.Client, schedules: ScheduleStore, crawl: Crawl
 ) -> None:
     answer = ask(gateway, crawl, **DAILY, tags=["nightly"], max_runs=9, jitter=0.25, overlap="queue", catch_up="none")
     schedule = schedules.get(answer["job_id"])
@@ -74,14 +75,14 @@ def test_a_crawl_again_and_again_is_a_schedule_that_answers_as_a_job(
     assert (detail["schedule"]["crawl"]["tags"], detail["schedule"]["interval"]) == (["nightly"], "0 9 * * *")
 
 
-def test_with_both_the_first_run_is_not_before_the_time(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_with_both_the_first_run_is_not_before_the_time(gateway: httpx2.Client, crawl: Crawl) -> None:
     assert ask(gateway, crawl, schedule_at=TOMORROW, interval="every 7m")["next_run"] == TOMORROW
     hourly = ask(gateway, crawl, schedule_at="2127-06-01T09:30:00+02:00", interval="@hourly")
     assert hourly["next_run"] == "2127-06-01T08:00:00.000Z"
 
 
 @pytest.mark.parametrize("when", [{"schedule_at": TOMORROW}, DAILY, {"interval": "every 1h", "jitter": 0.2}])
-def test_the_same_request_is_answered_with_what_there_is(gateway: httpx.Client, crawl: Crawl, when: Crawl) -> None:
+def test_the_same_request_is_answered_with_what_there_is(gateway: httpx2.Client, crawl: Crawl, when: Crawl) -> None:
     first = ask(gateway, crawl, **when)
     again = ask(gateway, crawl, **when)
     assert again.pop("cached_at").endswith("Z")
@@ -96,14 +97,14 @@ def test_the_same_request_is_answered_with_what_there_is(gateway: httpx.Client, 
     assert len({first["job_id"], *ids}) == 5
 
 
-def test_simultaneous_requests_make_one_schedule(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_simultaneous_requests_make_one_schedule(gateway: httpx2.Client, crawl: Crawl) -> None:
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda _: ask(gateway, crawl, **DAILY), range(16)))
     assert len({answer["job_id"] for answer in answers}) == 1
     assert sum(not answer["cached"] for answer in answers) == 1
 
 
-def test_a_schedule_answers_however_old_until_it_has_ended(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_a_schedule_answers_however_old_until_it_has_ended(gateway: httpx2.Client, crawl: Crawl) -> None:
     soon = to_iso(utc_now() + timedelta(seconds=4))
     first = ask(gateway, crawl, **DAILY, schedule_at=soon)
     while to_iso(utc_now()) <= soon:
@@ -117,14 +118,14 @@ def test_a_schedule_answers_however_old_until_it_has_ended(gateway: httpx.Client
 
 
 @pytest.mark.parametrize("when", [{"schedule_at": TOMORROW}, DAILY])
-def test_ignore_cache_takes_over(gateway: httpx.Client, crawl: Crawl, when: Crawl) -> None:
+def test_ignore_cache_takes_over(gateway: httpx2.Client, crawl: Crawl, when: Crawl) -> None:
     first = ask(gateway, crawl, **when)["job_id"]
     second = ask(gateway, crawl, **when, ignore_cache=True)
     assert (second["cached"], second["job_id"] != first) == (False, True)
     assert ask(gateway, crawl, **when)["job_id"] == second["job_id"]
 
 
-def test_what_is_refused_takes_over_nothing(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_what_is_refused_takes_over_nothing(gateway: httpx2.Client, crawl: Crawl) -> None:
     first = ask(gateway, crawl, **DAILY)["job_id"]
     over = {"ignore_cache": True, "ends_at": "2020-01-01T00:00:00Z"}
     assert gateway.post("/crawl", json={**crawl, **DAILY, **over}).status_code == 422
@@ -132,7 +133,9 @@ def test_what_is_refused_takes_over_nothing(gateway: httpx.Client, crawl: Crawl)
 
 
 @pytest.mark.parametrize("when", [{"schedule_at": TOMORROW}, DAILY])
-def test_an_idempotency_key_holds_over_crawls_of_every_kind(gateway: httpx.Client, crawl: Crawl, when: Crawl) -> None:
+def test_an_idempotency_key_holds_over_crawls_of_every_kind(
+    gateway: httpx2.Client, crawl: Crawl, when: Crawl
+) -> None:
     headers, later = {"Idempotency-Key": "once"}, {**crawl, **when, "ignore_cache": True}
     first = gateway.post("/crawl", json=later, headers=headers).json()
     again = gateway.post("/crawl", json=later, headers=headers).json()
@@ -146,7 +149,7 @@ def test_an_idempotency_key_holds_over_crawls_of_every_kind(gateway: httpx.Clien
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
 
 
-def test_an_idempotency_key_used_for_two_kinds_at_once_makes_one(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_an_idempotency_key_used_for_two_kinds_at_once_makes_one(gateway: httpx2.Client, crawl: Crawl) -> None:
     later = {**crawl, **DAILY}
 
     def ask_both(number: int) -> list[bool]:
@@ -160,7 +163,7 @@ def test_an_idempotency_key_used_for_two_kinds_at_once_makes_one(gateway: httpx.
 
 
 def test_a_webhook_in_a_repeat_is_added(
-    gateway: httpx.Client, jobs: JobStore, schedules: ScheduleStore, crawl: Crawl
+    gateway: httpx2.Client, jobs: JobStore, schedules: ScheduleStore, crawl: Crawl
 ) -> None:
     urls = [f"https://example.com/{name}" for name in "ab"]
     for when in ({"schedule_at": TOMORROW}, DAILY):
@@ -171,7 +174,7 @@ def test_a_webhook_in_a_repeat_is_added(
     assert jobs.get(ask(gateway, crawl, schedule_at=TOMORROW)["job_id"]).webhooks == urls
 
 
-def test_a_crawl_for_later_is_cancelled_at_once(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_a_crawl_for_later_is_cancelled_at_once(gateway: httpx2.Client, crawl: Crawl) -> None:
     first = ask(gateway, crawl, schedule_at=TOMORROW)
     assert gateway.post(f"/jobs/{first['job_id']}/cancel").json()["status"] == "cancelled"
     # who was not answered asks again
@@ -179,10 +182,10 @@ def test_a_crawl_for_later_is_cancelled_at_once(gateway: httpx.Client, crawl: Cr
     assert ask(gateway, crawl, schedule_at=TOMORROW)["cached"] is False
 
 
-def test_the_stream_of_a_crawl_for_later_waits_for_it(gateway: httpx.Client, crawl: Crawl) -> None:
-    with connect_sse(gateway, "POST", "/crawl", json={**crawl, "schedule_at": TOMORROW}) as source:
-        assert source.response.status_code == 200
-        events = (event for event in source.iter_sse() if event.data)
+def test_the_stream_of_a_crawl_for_later_waits_for_it(gateway: httpx2.Client, crawl: Crawl) -> None:
+    with gateway.stream("POST", "/crawl", headers=STREAM, json={**crawl, "schedule_at": TOMORROW}) as source:
+        assert source.status_code == 200
+        events = (event for event in httpx2.EventSource(source) if event.data)
         first, second = next(events), next(events)
         assert (first.event, first.json()["scheduled"], first.json()["next_run"]) == ("job", True, TOMORROW)
         assert (second.event, second.json()) == (
@@ -194,13 +197,13 @@ def test_the_stream_of_a_crawl_for_later_waits_for_it(gateway: httpx.Client, cra
     assert (last.event, last.json()["status"]) == ("end", "cancelled")
 
 
-def test_the_time_may_carry_any_offset(gateway: httpx.Client, crawl: Crawl) -> None:
+def test_the_time_may_carry_any_offset(gateway: httpx2.Client, crawl: Crawl) -> None:
     answers = [ask(gateway, crawl, schedule_at=f"2127-06-01T{time}") for time in ("09:00:00Z", "11:00:00+02:00")]
     assert {answer["next_run"] for answer in answers} == {"2127-06-01T09:00:00.000Z"}
     assert len({answer["job_id"] for answer in answers}) == 1
 
 
-def test_how_pages_are_fetched_is_part_of_the_request(gateway: httpx.Client, jobs: JobStore, crawl: Crawl) -> None:
+def test_how_pages_are_fetched_is_part_of_the_request(gateway: httpx2.Client, jobs: JobStore, crawl: Crawl) -> None:
     wishes = {"headers": {"X-a.b$c": "1"}, "min_pause_seconds": 1, "retry_codes": [503]}
     plain, wishful, none = (
         gateway.post("/crawl", json={**crawl, **more}).json()["job_id"]

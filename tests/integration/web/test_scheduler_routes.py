@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 from pymongo.database import Database
@@ -22,7 +22,7 @@ from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.settings import Settings
 from gateway.stores.mongo import connect
 
-Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
+Serve = Callable[[Settings], AbstractContextManager[httpx2.Client]]
 Add = Callable[..., Schedule]
 
 
@@ -32,7 +32,7 @@ def own_uri(settings: Settings) -> str:
 
 
 @pytest.fixture(scope="module")
-def door(serve: Serve, settings: Settings, own_uri: str) -> Iterator[httpx.Client]:
+def door(serve: Serve, settings: Settings, own_uri: str) -> Iterator[httpx2.Client]:
     with serve(settings.model_copy(update={"mongo_uri": own_uri})) as client:
         yield client
 
@@ -63,13 +63,13 @@ def add(own: Database[dict[str, Any]]) -> Add:
     return insert
 
 
-def status(door: httpx.Client, **query: Any) -> dict[str, Any]:
+def status(door: httpx2.Client, **query: Any) -> dict[str, Any]:
     told: dict[str, Any] = door.get("/scheduler/status", params=query).raise_for_status().json()
     return told
 
 
 def test_a_tick_fires_what_is_due_and_tells_what_it_did(
-    door: httpx.Client, own: Database[dict[str, Any]], add: Add
+    door: httpx2.Client, own: Database[dict[str, Any]], add: Add
 ) -> None:
     now = utc_now()
     due, ahead = add(now - timedelta(seconds=1)), add(now + timedelta(hours=1))
@@ -90,7 +90,7 @@ def test_a_tick_fires_what_is_due_and_tells_what_it_did(
     assert (again["fired"], again["missed"], again["promoted"]) == ([], [], [])
 
 
-def test_an_occurrence_whose_run_before_is_not_over_is_skipped(door: httpx.Client, add: Add) -> None:
+def test_an_occurrence_whose_run_before_is_not_over_is_skipped(door: httpx2.Client, add: Add) -> None:
     due = utc_now() - timedelta(seconds=1)
     schedule = add(due, timing=Timing(interval="every 1s", starts_at=due - timedelta(seconds=60), jitter=0))
     assert occurrence_id(schedule.id, due) in door.post("/scheduler/run").json()["fired"]
@@ -103,7 +103,7 @@ def test_an_occurrence_whose_run_before_is_not_over_is_skipped(door: httpx.Clien
 
 
 def test_the_status_tells_who_ticks_and_how_late_it_is(
-    door: httpx.Client, own: Database[dict[str, Any]], add: Add
+    door: httpx2.Client, own: Database[dict[str, Any]], add: Add
 ) -> None:
     HeartbeatStore(own).beat(f"{BEAT}:here:1")
     HeartbeatStore(own, lambda: utc_now() - timedelta(minutes=1)).beat(f"{BEAT}:here:2")
@@ -120,7 +120,7 @@ def test_the_status_tells_who_ticks_and_how_late_it_is(
     assert told["schedules"] == {"active": 2, "paused": 1, "ended": 0}
 
 
-def test_without_schedules_nothing_is_due_nor_late(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+def test_without_schedules_nothing_is_due_nor_late(door: httpx2.Client, own: Database[dict[str, Any]]) -> None:
     assert own["schedules"].count_documents({}) == 0
     told = status(door)
     assert (told["due"], told["lag_seconds"], told["next_run"], told["last_fires"]) == (0, 0, None, [])
@@ -128,7 +128,7 @@ def test_without_schedules_nothing_is_due_nor_late(door: httpx.Client, own: Data
 
 
 def test_the_last_fires_are_those_of_the_ledger_newest_first(
-    door: httpx.Client, own: Database[dict[str, Any]]
+    door: httpx2.Client, own: Database[dict[str, Any]]
 ) -> None:
     now = utc_now()
     for number, kind in enumerate(LedgerKind):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 from pymongo.database import Database
@@ -37,14 +37,14 @@ def of_site(database: Database[dict[str, Any]], user: str) -> Schedule:
     return schedule
 
 
-def patch(gateway: httpx.Client, schedule: Crawl, **change: Any) -> Crawl:
+def patch(gateway: httpx2.Client, schedule: Crawl, **change: Any) -> Crawl:
     answer = gateway.patch(f"/schedules/{schedule['schedule_id']}", json=change)
     assert answer.status_code == 200, answer.text
     view: Crawl = answer.json()
     return view
 
 
-def act(gateway: httpx.Client, schedule: Crawl, action: str) -> httpx.Response:
+def act(gateway: httpx2.Client, schedule: Crawl, action: str) -> httpx2.Response:
     return gateway.post(f"/schedules/{schedule['schedule_id']}/{action}")
 
 
@@ -55,7 +55,7 @@ def run_of(schedule: Crawl, **fields: Any) -> Job:
 # --- make, list, look
 
 
-def test_a_schedule_is_made_and_told_of_in_full(gateway: httpx.Client, make: Make, crawl: Crawl) -> None:
+def test_a_schedule_is_made_and_told_of_in_full(gateway: httpx2.Client, make: Make, crawl: Crawl) -> None:
     view = make(name="every morning", params={"robots": False}, webhook_url="https://example.com/hook")
     assert (view["name"], view["state"], view["rev"], view["runs"]) == ("every morning", "active", 1, 0)
     assert (view["overlap"], view["catch_up"], view["jitter"], view["last_job_id"]) == ("skip", "one", None, None)
@@ -68,7 +68,7 @@ def test_a_schedule_is_made_and_told_of_in_full(gateway: httpx.Client, make: Mak
 
 
 def test_schedules_are_listed_newest_first_in_pages_and_narrowed(
-    gateway: httpx.Client, make: Make, user: str, of_site: Schedule
+    gateway: httpx2.Client, make: Make, user: str, of_site: Schedule
 ) -> None:
     first, second, third = (make(interval=f"every {n}h", name=f"number {n}", tags=["a.b"]) for n in (1, 2, 3))
     act(gateway, first, "pause")
@@ -90,7 +90,7 @@ def test_schedules_are_listed_newest_first_in_pages_and_narrowed(
 # --- change
 
 
-def test_a_change_replaces_what_is_given_and_nothing_else(gateway: httpx.Client, make: Make) -> None:
+def test_a_change_replaces_what_is_given_and_nothing_else(gateway: httpx2.Client, make: Make) -> None:
     old = make(depth=2, tags=["a"], max_runs=5)
     new = patch(gateway, old, interval="30 8 * * MON-FRI", depth=None, tags=["b"], overlap="queue", name="n")
     assert (new["rev"], new["interval"], new["timezone"]) == (2, "30 8 * * MON-FRI", "Europe/Paris")
@@ -101,7 +101,7 @@ def test_a_change_replaces_what_is_given_and_nothing_else(gateway: httpx.Client,
 
 
 def test_what_is_expected_of_its_runs_is_changed_like_the_rest(
-    gateway: httpx.Client, make: Make, crawl: Crawl
+    gateway: httpx2.Client, make: Make, crawl: Crawl
 ) -> None:
     old = make(expect={"min_items": 5})
     assert (old["crawl"]["expect"]["min_items"], old["crawl"]["expect"]["max_error_rate"]) == (5, None)
@@ -113,7 +113,7 @@ def test_what_is_expected_of_its_runs_is_changed_like_the_rest(
     assert gateway.post("/crawl", json={**same, "expect": {}}).json()["job_id"] == old["schedule_id"]
 
 
-def test_only_another_time_moves_the_next_run(gateway: httpx.Client, make: Make) -> None:
+def test_only_another_time_moves_the_next_run(gateway: httpx2.Client, make: Make) -> None:
     old = make(interval="every 1h")
     assert patch(gateway, old, priority=5, jitter=None)["next_run"] == old["next_run"]
     assert patch(gateway, old, schedule_at="2127-01-01T00:00:00Z")["next_run"] == "2127-01-01T00:00:00.000Z"
@@ -142,7 +142,7 @@ def test_only_another_time_moves_the_next_run(gateway: httpx.Client, make: Make)
     ],
 )
 def test_a_change_that_is_wrong_changes_nothing(
-    *, gateway: httpx.Client, make: Make, field: str, change: Crawl, status: int
+    *, gateway: httpx2.Client, make: Make, field: str, change: Crawl, status: int
 ) -> None:
     view = make()
     answer = gateway.patch(f"/schedules/{view['schedule_id']}", json={"priority": 7, **change})
@@ -150,14 +150,14 @@ def test_a_change_that_is_wrong_changes_nothing(
     assert gateway.get(f"/schedules/{view['schedule_id']}").json() == view
 
 
-def test_a_change_may_insist_on_a_revision(gateway: httpx.Client, make: Make) -> None:
+def test_a_change_may_insist_on_a_revision(gateway: httpx2.Client, make: Make) -> None:
     view = make()
     assert patch(gateway, view, priority=1, rev=1)["rev"] == 2
     late = gateway.patch(f"/schedules/{view['schedule_id']}", json={"priority": 2, "rev": 1})
     assert (late.status_code, late.json()["error"]["code"]) == (409, "schedule_changed")
 
 
-def test_a_change_makes_it_answer_another_request(gateway: httpx.Client, make: Make, crawl: Crawl) -> None:
+def test_a_change_makes_it_answer_another_request(gateway: httpx2.Client, make: Make, crawl: Crawl) -> None:
     view = make()
     patch(gateway, view, depth=4)
     assert gateway.post("/crawl", json={**crawl, **PARIS, "depth": 4}).json()["job_id"] == view["schedule_id"]
@@ -170,7 +170,7 @@ def test_a_change_makes_it_answer_another_request(gateway: httpx.Client, make: M
 # --- pause, resume, run, end
 
 
-def test_a_paused_schedule_waits_to_be_resumed(gateway: httpx.Client, make: Make, crawl: Crawl) -> None:
+def test_a_paused_schedule_waits_to_be_resumed(gateway: httpx2.Client, make: Make, crawl: Crawl) -> None:
     view = make()
     paused = act(gateway, view, "pause").json()
     assert (paused["state"], paused["next_run"], paused["rev"]) == ("paused", None, 2)
@@ -182,7 +182,7 @@ def test_a_paused_schedule_waits_to_be_resumed(gateway: httpx.Client, make: Make
     assert (resumed["state"], resumed["next_run"]) == ("active", view["next_run"])
 
 
-def test_a_run_beside_the_occurrences_is_a_job_of_its_own(gateway: httpx.Client, make: Make) -> None:
+def test_a_run_beside_the_occurrences_is_a_job_of_its_own(gateway: httpx2.Client, make: Make) -> None:
     view = make(tags=["x"])
     receipt = act(gateway, view, "run").json()
     job = gateway.get(f"/jobs/{receipt['job_id']}").json()
@@ -205,7 +205,7 @@ def test_a_run_beside_the_occurrences_is_a_job_of_its_own(gateway: httpx.Client,
     ],
 )
 def test_a_schedule_is_known_as_cancelled(
-    gateway: httpx.Client, database: Database[dict[str, Any]], make: Make, stored: dict[str, Any]
+    gateway: httpx2.Client, database: Database[dict[str, Any]], make: Make, stored: dict[str, Any]
 ) -> None:
     view = make()
     gateway.post(f"/jobs/{view['schedule_id']}/cancel").raise_for_status()
@@ -215,7 +215,7 @@ def test_a_schedule_is_known_as_cancelled(
     assert gateway.post(f"/jobs/{view['schedule_id']}/cancel").json()["status"] == "cancelled"
 
 
-def test_a_cancelled_schedule_has_ended_for_good(gateway: httpx.Client, make: Make) -> None:
+def test_a_cancelled_schedule_has_ended_for_good(gateway: httpx2.Client, make: Make) -> None:
     view = make()
     job = f"/jobs/{view['schedule_id']}"
     assert gateway.delete(job).status_code == 409
@@ -233,7 +233,7 @@ def test_a_cancelled_schedule_has_ended_for_good(gateway: httpx.Client, make: Ma
     assert gateway.get(job).status_code == gateway.get(f"{job}/logs").status_code == 404
 
 
-def test_a_deleted_schedule_leaves_its_runs(gateway: httpx.Client, make: Make, keep: Keep) -> None:
+def test_a_deleted_schedule_leaves_its_runs(gateway: httpx2.Client, make: Make, keep: Keep) -> None:
     view = make()
     run = keep(run_of(view, **ENDED))
     assert gateway.delete(f"/schedules/{view['schedule_id']}").status_code == 204
@@ -241,12 +241,12 @@ def test_a_deleted_schedule_leaves_its_runs(gateway: httpx.Client, make: Make, k
     assert gateway.get(f"/jobs/{run.id}").json()["schedule_id"] == view["schedule_id"]
 
 
-def test_a_schedule_is_not_run_again_as_a_job_is(gateway: httpx.Client, make: Make) -> None:
+def test_a_schedule_is_not_run_again_as_a_job_is(gateway: httpx2.Client, make: Make) -> None:
     answer = gateway.post(f"/jobs/{make()['schedule_id']}/retry")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
 
 
-def test_what_a_site_keeps_is_changed_at_the_site(gateway: httpx.Client, of_site: Schedule) -> None:
+def test_what_a_site_keeps_is_changed_at_the_site(gateway: httpx2.Client, of_site: Schedule) -> None:
     url = f"/schedules/{of_site.id}"
     refusals = [
         gateway.patch(url, json={"priority": 1}),
@@ -261,7 +261,7 @@ def test_what_a_site_keeps_is_changed_at_the_site(gateway: httpx.Client, of_site
 
 
 @pytest.mark.parametrize("schedule_id", ["x", "0" * 32])
-def test_an_id_that_nobody_gave_is_not_found(gateway: httpx.Client, schedule_id: str) -> None:
+def test_an_id_that_nobody_gave_is_not_found(gateway: httpx2.Client, schedule_id: str) -> None:
     url = f"/schedules/{schedule_id}"
     answers = [
         *(gateway.get(f"{url}{rest}") for rest in ("", "/next", "/history", "/items")),
@@ -275,7 +275,7 @@ def test_an_id_that_nobody_gave_is_not_found(gateway: httpx.Client, schedule_id:
 # --- preview and history
 
 
-def test_the_preview_keeps_to_local_time_over_a_change_of_offset(gateway: httpx.Client, make: Make) -> None:
+def test_the_preview_keeps_to_local_time_over_a_change_of_offset(gateway: httpx2.Client, make: Make) -> None:
     view = make(schedule_at="2127-03-28T12:00:00+01:00", ends_at="2127-04-01T00:00:00Z")
     preview = gateway.get(f"/schedules/{view['schedule_id']}/next", params={"count": 5}).json()
     assert [run["local"] for run in preview["runs"]] == [
@@ -287,7 +287,7 @@ def test_the_preview_keeps_to_local_time_over_a_change_of_offset(gateway: httpx.
     assert preview["runs"][0]["due"] == view["next_run"]
 
 
-def test_the_preview_has_the_jitter_and_the_end_that_runs_will_have(gateway: httpx.Client, make: Make) -> None:
+def test_the_preview_has_the_jitter_and_the_end_that_runs_will_have(gateway: httpx2.Client, make: Make) -> None:
     view = make(interval="every 1h", max_runs=3)
     runs = gateway.get(f"/schedules/{view['schedule_id']}/next").json()["runs"]
     assert len(runs) == 3
@@ -298,7 +298,7 @@ def test_the_preview_has_the_jitter_and_the_end_that_runs_will_have(gateway: htt
 
 
 def test_the_history_tells_what_became_of_each_occurrence(
-    gateway: httpx.Client, database: Database[dict[str, Any]], make: Make
+    gateway: httpx2.Client, database: Database[dict[str, Any]], make: Make
 ) -> None:
     view = make()
     now = utc_now()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from http.cookies import SimpleCookie
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from integration.web.board import Serve, problem
 from integration.web.signed_in import (
@@ -37,7 +37,7 @@ __all__ = ["anne", "impatient", "job", "keys", "own", "own_settings", "sign_in",
 
 def test_a_key_is_changed_for_a_cookie_that_scripts_cannot_read(url: str, anne: Issued) -> None:
     in_header = {"Authorization": f"Bearer {anne.token}"}
-    with httpx.Client(base_url=url, trust_env=False) as http:
+    with httpx2.Client(base_url=url, trust_env=False) as http:
         for shown in ({"json": {"key": str(anne.token)}}, {"headers": in_header}):
             answer = http.post("/session", **shown)  # type: ignore[arg-type]  # either of the two
             assert answer.status_code == 200, answer.text
@@ -60,7 +60,7 @@ def test_a_key_is_changed_for_a_cookie_that_scripts_cannot_read(url: str, anne: 
 def test_over_https_the_cookie_is_for_https_alone(url: str, anne: Issued, told: dict[str, str]) -> None:
     host = url.partition("://")[2].rstrip("/")
     headers = {name: value.format(host=host) for name, value in told.items()}
-    with httpx.Client(base_url=url, trust_env=False) as http:
+    with httpx2.Client(base_url=url, trust_env=False) as http:
         answer = http.post("/session", json={"key": str(anne.token)}, headers=headers)
         cookie = SimpleCookie(answer.headers["set-cookie"])["__Host-discoverybot_session"]
         assert cookie["secure"]
@@ -99,7 +99,7 @@ def test_what_the_database_holds_signs_no_session(
         of_old = hmac.new(secret.encode(), f"session:{identity}:{expires}".encode(), "sha256").hexdigest()
         for signature in (signed, of_old):
             forged = {"Cookie": f"{name}=cs_{anne.key.id}_{identity}_{expires}_{signature}"}
-            assert httpx.get(f"{url}/session", headers=forged, trust_env=False).status_code == 401
+            assert httpx2.get(f"{url}/session", headers=forged, trust_env=False).status_code == 401
 
 
 def test_gateways_with_one_signing_key_know_each_others_sessions(
@@ -113,14 +113,14 @@ def test_gateways_with_one_signing_key_know_each_others_sessions(
 
 @pytest.mark.parametrize("wrong", [None, {"key": "db_first_wrong"}, {"key": "no key"}])
 def test_without_a_good_key_nobody_is_signed_in(url: str, wrong: dict[str, str] | None) -> None:
-    answer = httpx.post(f"{url}/session", json=wrong, trust_env=False)
+    answer = httpx2.post(f"{url}/session", json=wrong, trust_env=False)
     assert problem(answer) == (401, "key_invalid" if wrong else "key_required")
     assert answer.headers["www-authenticate"].startswith("Bearer")
     assert "set-cookie" not in answer.headers
-    assert problem(httpx.get(f"{url}/session", trust_env=False)) == (401, "key_required")
+    assert problem(httpx2.get(f"{url}/session", trust_env=False)) == (401, "key_required")
 
 
-def test_while_there_are_no_keys_nobody_needs_a_session(gateway: httpx.Client) -> None:
+def test_while_there_are_no_keys_nobody_needs_a_session(gateway: httpx2.Client) -> None:
     assert problem(gateway.post("/session", json={"key": "db_a_b"})) == (409, "conflict")
     told = gateway.get("/session").json()
     assert (told["user_id"], told["scopes"], told["csrf_token"]) == (
@@ -184,11 +184,11 @@ def test_a_session_whose_cookie_is_replaced_ends(sign_in: SignIn, anne: Issued, 
     answer = browser.http.post("/session", json={"key": str(anne.token)})
     assert answer.status_code == 200, answer.text
     assert browser.http.get("/jobs").status_code == 200
-    with httpx.Client(base_url=url, cookies=copy, timeout=PATIENCE, trust_env=False) as thief:
+    with httpx2.Client(base_url=url, cookies=copy, timeout=PATIENCE, trust_env=False) as thief:
         assert thief.get("/jobs").status_code == 401
     # a cookie that is none of ours is in nobody's way
     forged = {name: f"{cookie[:-1]}x" for name, cookie in copy.items()}
-    with httpx.Client(base_url=url, cookies=forged, timeout=PATIENCE, trust_env=False) as other:
+    with httpx2.Client(base_url=url, cookies=forged, timeout=PATIENCE, trust_env=False) as other:
         assert other.post("/session", json={"key": str(anne.token)}).status_code == 200
 
 

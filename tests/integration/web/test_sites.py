@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.contract.crawl import Expect
@@ -46,7 +46,7 @@ def site(name: str) -> dict[str, Any]:
     return {"name": name, "spider": "seo", "search_url": SEARCH}
 
 
-def added(gateway: httpx.Client, site: dict[str, Any]) -> dict[str, Any]:
+def added(gateway: httpx2.Client, site: dict[str, Any]) -> dict[str, Any]:
     answer = gateway.post("/sites", json=site)
     assert answer.status_code == 201, answer.text
     view: dict[str, Any] = answer.json()
@@ -54,7 +54,7 @@ def added(gateway: httpx.Client, site: dict[str, Any]) -> dict[str, Any]:
     return view
 
 
-def test_a_site_is_served_with_every_field_and_its_default(gateway: httpx.Client, site: dict[str, Any]) -> None:
+def test_a_site_is_served_with_every_field_and_its_default(gateway: httpx2.Client, site: dict[str, Any]) -> None:
     view = added(gateway, site)
     assert {key: view[key] for key in DEFAULTS} == DEFAULTS | {"spider": "seo"}
     assert (view["search_url"], view["next_run_at"], view["schedule_state"]) == (SEARCH, None, "paused")
@@ -62,7 +62,7 @@ def test_a_site_is_served_with_every_field_and_its_default(gateway: httpx.Client
     assert gateway.get(f"/sites/{site['name']}").json() == view
 
 
-def test_a_site_that_needs_no_words_is_run_by_itself(gateway: httpx.Client, site: dict[str, Any]) -> None:
+def test_a_site_that_needs_no_words_is_run_by_itself(gateway: httpx2.Client, site: dict[str, Any]) -> None:
     view = added(gateway, {**site, "search_url": "https://shop.example.com/", "interval_minutes": 10})
     due = datetime.fromisoformat(view["next_run_at"]) - datetime.now(UTC)
     assert timedelta(minutes=8) < due < timedelta(minutes=12)
@@ -70,14 +70,14 @@ def test_a_site_that_needs_no_words_is_run_by_itself(gateway: httpx.Client, site
     assert (schedule["site"], schedule["interval"], schedule["user_id"]) == (view["name"], "every 10m", "operator")
 
 
-def test_a_name_that_exists_is_a_conflict(gateway: httpx.Client, site: dict[str, Any]) -> None:
+def test_a_name_that_exists_is_a_conflict(gateway: httpx2.Client, site: dict[str, Any]) -> None:
     added(gateway, site)
     again = gateway.post("/sites", json=site)
     assert (again.status_code, again.json()["error"]["code"]) == (409, "site_exists")
 
 
 def test_a_change_leaves_the_rest_and_is_answered_with_what_it_is_now(
-    gateway: httpx.Client, site: dict[str, Any]
+    gateway: httpx2.Client, site: dict[str, Any]
 ) -> None:
     view = added(gateway, {**site, "rate_limit": "30/m"})
     changes = {"rate_limit": None, "enabled": False, "payload": {"robots": True}, "max_pause_seconds": 9.5}
@@ -89,7 +89,7 @@ def test_a_change_leaves_the_rest_and_is_answered_with_what_it_is_now(
 
 
 def test_of_many_changes_at_once_none_is_lost_and_the_schedule_is_as_the_last_one_left_it(
-    gateway: httpx.Client, site: dict[str, Any]
+    gateway: httpx2.Client, site: dict[str, Any]
 ) -> None:
     view = added(gateway, {**site, "search_url": "https://shop.example.com/", "max_retries": 0})
     changes = [
@@ -105,7 +105,7 @@ def test_of_many_changes_at_once_none_is_lost_and_the_schedule_is_as_the_last_on
     assert schedule["interval"] == f"every {now['interval_minutes']}m"
 
 
-def test_what_is_secret_of_how_pages_are_fetched_is_not_shown(gateway: httpx.Client, site: dict[str, Any]) -> None:
+def test_what_is_secret_of_how_pages_are_fetched_is_not_shown(gateway: httpx2.Client, site: dict[str, Any]) -> None:
     fetch = {"headers": {"X-Token": "secret-1"}, "proxy": "http://me:secret-2@proxy.example.com:80"}
     added(gateway, {**site, "fetch": fetch})
     shown = gateway.get(f"/sites/{site['name']}")
@@ -114,7 +114,7 @@ def test_what_is_secret_of_how_pages_are_fetched_is_not_shown(gateway: httpx.Cli
 
 
 def test_each_run_is_to_find_what_the_site_expects(
-    gateway: httpx.Client, site: dict[str, Any], jobs: JobStore
+    gateway: httpx2.Client, site: dict[str, Any], jobs: JobStore
 ) -> None:
     expect = {"min_items": 20, "max_error_rate": None, "fields": {"title": 0.9}, "stop_early_after": None}
     assert added(gateway, {**site, "expect": {"min_items": 20, "fields": {"title": 0.9}}})["expect"] == expect
@@ -126,7 +126,7 @@ def test_each_run_is_to_find_what_the_site_expects(
 
 
 def test_what_each_run_finds_becomes_part_of_the_sites_dataset(
-    gateway: httpx.Client, site: dict[str, Any], jobs: JobStore
+    gateway: httpx2.Client, site: dict[str, Any], jobs: JobStore
 ) -> None:
     added(
         gateway,
@@ -140,7 +140,7 @@ def test_what_each_run_finds_becomes_part_of_the_sites_dataset(
     assert jobs.get(again).spec.dataset is None
 
 
-def test_sites_are_listed_by_name_page_by_page(gateway: httpx.Client, site: dict[str, Any]) -> None:
+def test_sites_are_listed_by_name_page_by_page(gateway: httpx2.Client, site: dict[str, Any]) -> None:
     names = [f"{site['name']}-{letter}" for letter in "cab"]
     for each in names:
         added(gateway, {**site, "name": each, "enabled": not each.endswith("c")})
@@ -159,7 +159,7 @@ def test_sites_are_listed_by_name_page_by_page(gateway: httpx.Client, site: dict
     assert names[1] not in {one["name"] for one in disabled}
 
 
-def test_sites_say_what_they_can_be_asked_for(gateway: httpx.Client, site: dict[str, Any]) -> None:
+def test_sites_say_what_they_can_be_asked_for(gateway: httpx2.Client, site: dict[str, Any]) -> None:
     added(gateway, {**site, "search_url": "https://jobs.example.com/?q={keywords}"})
     listed = gateway.get("/jobs/sites")
     assert listed.status_code == 200
@@ -167,7 +167,7 @@ def test_sites_say_what_they_can_be_asked_for(gateway: httpx.Client, site: dict[
     assert (mine["keywords"], mine["location"], mine["is_remote"], mine["enabled"]) == (True, False, False, True)
 
 
-def test_a_site_with_targets_is_deleted_only_by_force(gateway: httpx.Client, site: dict[str, Any]) -> None:
+def test_a_site_with_targets_is_deleted_only_by_force(gateway: httpx2.Client, site: dict[str, Any]) -> None:
     view = added(gateway, site)
     target = gateway.post("/targets", json={"site": site["name"], "keywords": "go"}).json()
     refused = gateway.delete(f"/sites/{site['name']}")
@@ -203,7 +203,7 @@ def test_a_site_with_targets_is_deleted_only_by_force(gateway: httpx.Client, sit
     ],
 )
 def test_what_is_wrong_with_a_site_is_named_and_nothing_is_left_behind(
-    *, gateway: httpx.Client, site: dict[str, Any], field: str, change: dict[str, Any], status: int
+    *, gateway: httpx2.Client, site: dict[str, Any], field: str, change: dict[str, Any], status: int
 ) -> None:
     answer = gateway.post("/sites", json=site | change)
     assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (status, field), answer.text
@@ -211,7 +211,7 @@ def test_what_is_wrong_with_a_site_is_named_and_nothing_is_left_behind(
 
 
 def test_what_is_wrong_with_a_change_is_named_and_changes_nothing(
-    gateway: httpx.Client, site: dict[str, Any]
+    gateway: httpx2.Client, site: dict[str, Any]
 ) -> None:
     view = added(gateway, site)
     wrong: dict[str, Any] = {"name": "x", "enabled": None, "search_url": ""}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from integration.web.signed_in import (
     PATIENCE,
@@ -40,13 +40,13 @@ class Following:
 
 
 @contextmanager
-def following(http: httpx.Client, path: str, **how: Any) -> Iterator[Callable[[], Following]]:
+def following(http: httpx2.Client, path: str, **how: Any) -> Iterator[Callable[[], Following]]:
     """Answers what was heard, once the server has closed."""
     heard = Following()
 
     def read() -> None:
         try:
-            own = httpx.Client(base_url=http.base_url, cookies=http.cookies, timeout=PATIENCE, trust_env=False)
+            own = httpx2.Client(base_url=http.base_url, cookies=http.cookies, timeout=PATIENCE, trust_env=False)
             with own, own.stream("GET", path, **how) as answer:
                 answer.raise_for_status()
                 for text in answer.iter_text():

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import redis
 from integration.web.board import Serve, problem
@@ -45,7 +45,7 @@ def own(settings: Settings) -> Settings:
 
 
 @contextmanager
-def opened(serve: Serve, own: Settings, *users: str, **fields: Any) -> Iterator[tuple[httpx.Client, list[Any]]]:
+def opened(serve: Serve, own: Settings, *users: str, **fields: Any) -> Iterator[tuple[httpx2.Client, list[Any]]]:
     """A gateway whose counts are at zero, and a key of each of these users."""
     with redis.Redis.from_url(own.redis_location) as client:
         client.flushdb()
@@ -56,7 +56,7 @@ def opened(serve: Serve, own: Settings, *users: str, **fields: Any) -> Iterator[
         yield http, keys
 
 
-def left(answer: httpx.Response) -> int:
+def left(answer: httpx2.Response) -> int:
     match = re.fullmatch(r'"60s";r=(\d+);t=(\d+)', answer.headers["ratelimit"])
     assert match
     assert 1 <= int(match[2]) <= 60
@@ -132,7 +132,7 @@ def test_who_was_refused_gains_nothing_when_redis_goes(serve: Serve, own: Settin
         assert 1 <= int(still.headers["retry-after"]) <= told
 
 
-def refusal(answer: httpx.Response, *, more_than: int) -> int | None:
+def refusal(answer: httpx2.Response, *, more_than: int) -> int | None:
     wait = int(answer.headers.get("retry-after", 0))
     return wait if wait > more_than else None
 

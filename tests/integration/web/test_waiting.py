@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from integration.web.board import Board, Serve, open_board, problem
 from stack import wait_until
@@ -25,7 +25,7 @@ def board(serve: Serve, settings: Settings) -> Iterator[Board]:
         yield board
 
 
-def kinds(answer: httpx.Response) -> tuple[str, str]:
+def kinds(answer: httpx2.Response) -> tuple[str, str]:
     told: dict[str, Any] = answer.raise_for_status().json()
     return told["kind"], told["status"]
 

@@ -33,7 +33,7 @@ for name in each_alone:
     if os.wait()[1]:
         sys.exit(f"{name} cannot be imported")
 """
-_DRIVERS = ("pymongo", "bson", "redis", "httpx", "kombu")
+_DRIVERS = ("pymongo", "bson", "redis", "httpx2", "kombu")
 _FRAMEWORKS = ("fastapi", "starlette", "uvicorn", "celery", "scrapy", "scrapyd", "twisted")
 # not all of twisted: structlog loads a part of it wherever it is installed
 _CRAWLING = ("scrapy", "scrapyd", "twisted.web", "twisted.internet.reactor", "crawler")

@@ -1,4 +1,4 @@
-// A request as other programs make it: for a shell with curl, for our command line, and in Python with httpx.
+// A request as other programs make it: for a shell with curl, for our command line, and in Python with httpx2.
 import { INVISIBLE } from "./text.js";
 
 /**
@@ -44,12 +44,12 @@ export function curl({ origin, path, body, withKey }) {
 }
 
 /**
- * Python, with httpx.
+ * Python, with httpx2.
  *
  * @type {(asked: Asked) => string}
  */
 export function python({ origin, path, body, withKey }) {
-  const lines = ["import httpx", "", "answer = httpx.post(", `    ${json(origin + path)},`];
+  const lines = ["import httpx2", "", "answer = httpx2.post(", `    ${json(origin + path)},`];
   if (withKey) {
     lines.unshift("import os", "");
     lines.push(`    headers={"Authorization": f"Bearer {os.environ['DISCOVERYBOT_KEY']}"},`);

@@ -10,7 +10,7 @@ from html import unescape
 from typing import Any
 from urllib.parse import parse_qs
 
-import httpx
+import httpx2
 from jobs import make_job
 
 from gateway.clock import utc_now
@@ -22,7 +22,7 @@ Keep = Callable[[Job], Job]
 ENDED = {"status": JobStatus.ERROR, "settled": True, "live_key": None}
 
 
-def read(gateway: httpx.Client, path: str, **query: Any) -> str:
+def read(gateway: httpx2.Client, path: str, **query: Any) -> str:
     answer = gateway.get(path, params=query or None, headers={"Accept": "text/html"})
     assert answer.status_code == 200, answer.text
     return answer.text
@@ -40,7 +40,7 @@ def filter_of(page: str) -> dict[str, Any]:
 
 
 def test_the_list_is_that_of_the_api_and_empty_fields_of_the_form_are_nothing(
-    gateway: httpx.Client, keep: Keep, user: str
+    gateway: httpx2.Client, keep: Keep, user: str
 ) -> None:
     before = utc_now() - timedelta(minutes=1)
     failed = keep(make_job(user_id=user, message="nothing was fetched", created_at=before, **ENDED))
@@ -63,7 +63,7 @@ def linked(page: str, words: str) -> set[str]:
     return set(parse_qs(unescape(found[1]))["status"])
 
 
-def test_a_word_means_the_same_jobs_on_each_page(gateway: httpx.Client, keep: Keep) -> None:
+def test_a_word_means_the_same_jobs_on_each_page(gateway: httpx2.Client, keep: Keep) -> None:
     body = {"name": "words", "search_url": "https://example.com/?q={keywords}", "spider": "seo"}
     made = gateway.post("/sites", json=body)
     assert made.status_code == 201, made.text
@@ -81,7 +81,7 @@ def test_a_word_means_the_same_jobs_on_each_page(gateway: httpx.Client, keep: Ke
 
 
 def test_the_name_of_a_user_filters_the_list_and_to_look_as_the_user_is_offered_by_name(
-    gateway: httpx.Client, keep: Keep, user: str
+    gateway: httpx2.Client, keep: Keep, user: str
 ) -> None:
     job = keep(make_job(user_id=user, waiting_reason=WaitingReason.USER_QUOTA))
     keep(make_job())
@@ -97,7 +97,7 @@ def test_the_name_of_a_user_filters_the_list_and_to_look_as_the_user_is_offered_
     assert "Viewing as" in read(gateway, offered)
 
 
-def test_the_jobs_that_ended_last_stand_first_on_the_overview(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_the_jobs_that_ended_last_stand_first_on_the_overview(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     now = utc_now()
     # asked for in this order, in minutes before now, and ended in another one, one of them long ago
     times = ((300, 90), (240, 1), (200, 30), (100, 2), (50, 40))
@@ -112,14 +112,14 @@ def test_the_jobs_that_ended_last_stand_first_on_the_overview(gateway: httpx.Cli
     assert jobs[1] in of_all
 
 
-def test_the_list_says_how_long_a_cancelled_job_ran(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_the_list_says_how_long_a_cancelled_job_ran(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     end = utc_now()
     cancelled = {**ENDED, "status": JobStatus.CANCELLED, "finished_at": end}
     keep(make_job(user_id=user, started_at=end - timedelta(minutes=2), **cancelled))
     assert 'data-field="ran">2 min<' in read(gateway, "/console/jobs", user_id=user)
 
 
-def test_a_span_that_ends_now_is_a_filter_by_time(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_a_span_that_ends_now_is_a_filter_by_time(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     keep(make_job(user_id=user, created_at=utc_now() - timedelta(days=2)))
     new = keep(make_job(user_id=user))
     page = read(gateway, "/console/jobs", user_id=user, last="24h")
@@ -129,7 +129,7 @@ def test_a_span_that_ends_now_is_a_filter_by_time(gateway: httpx.Client, keep: K
 
 
 def test_runs_of_a_schedule_are_listed_under_its_name(
-    gateway: httpx.Client, keep: Keep, user: str, make: Callable[..., dict[str, Any]]
+    gateway: httpx2.Client, keep: Keep, user: str, make: Callable[..., dict[str, Any]]
 ) -> None:
     schedule = make(name="every <b>morning</b>")["schedule_id"]
     ran = keep(make_job(user_id=user, schedule_id=schedule))
@@ -142,7 +142,7 @@ def test_runs_of_a_schedule_are_listed_under_its_name(
 
 
 def test_a_record_of_requests_shows_failures_where_there_are_some(
-    gateway: httpx.Client, keep: Keep, user: str
+    gateway: httpx2.Client, keep: Keep, user: str
 ) -> None:
     for errors, is_hidden in ((0, True), (3, False)):
         progress = Progress(completed_pages=4, errors_count=errors)
@@ -155,14 +155,14 @@ def test_a_record_of_requests_shows_failures_where_there_are_some(
             assert columns["reason"] is columns["retries"] is hidden
 
 
-def test_pages_of_a_list_keep_its_filter(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_pages_of_a_list_keep_its_filter(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     made = [keep(make_job(user_id=user, tags=["a&b"])).id for _ in range(3)]
     first = read(gateway, "/console/jobs", user_id=user, tag="a&b", limit=2)
     (further,) = re.findall(r'href="([^"]*)" rel="next"', first)
     assert {*listed(first), *listed(read(gateway, unescape(further)))} == set(made)
 
 
-def test_what_cannot_be_a_filter_is_said_and_lists_say_what_to_do_first(gateway: httpx.Client, user: str) -> None:
+def test_what_cannot_be_a_filter_is_said_and_lists_say_what_to_do_first(gateway: httpx2.Client, user: str) -> None:
     assert "since: " in read(gateway, "/console/jobs", since="yesterday")
     assert "spidr: " in read(gateway, "/console/jobs", spidr="seo")
     assert "No matching jobs" in read(gateway, "/console/jobs", user_id=user, spider="seo")
@@ -170,7 +170,7 @@ def test_what_cannot_be_a_filter_is_said_and_lists_say_what_to_do_first(gateway:
     assert "No dead letters" in read(gateway, "/console/dead-letters", user_id=user)
 
 
-def test_dead_letters_are_listed_with_their_reason(gateway: httpx.Client, keep: Keep, user: str) -> None:
+def test_dead_letters_are_listed_with_their_reason(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     letter = keep(make_job(user_id=user, dead=True, message="<b>robots.txt</b> \u202e", **ENDED))
     keep(make_job(user_id=user, **ENDED))
     page = read(gateway, "/console/dead-letters", user_id=user)

@@ -7,7 +7,7 @@ from html import unescape
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 from integration.web.signed_in import SignIn, anne, impatient, keys, own, own_settings, sign_in, url
 from pymongo.database import Database
@@ -22,11 +22,11 @@ __all__ = ["anne", "impatient", "keys", "own", "own_settings", "sign_in", "url"]
 HTML = {"Accept": "text/html,*/*;q=0.8"}
 
 
-def get(client: httpx.Client, path: str, **headers: str) -> httpx.Response:
+def get(client: httpx2.Client, path: str, **headers: str) -> httpx2.Response:
     return client.get(path, headers={**HTML, **headers})
 
 
-def test_a_page_is_html_under_a_strict_policy_and_no_copy_is_kept(gateway: httpx.Client) -> None:
+def test_a_page_is_html_under_a_strict_policy_and_no_copy_is_kept(gateway: httpx2.Client) -> None:
     answer = get(gateway, "/")
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["content-security-policy"] == POLICY
@@ -36,7 +36,7 @@ def test_a_page_is_html_under_a_strict_policy_and_no_copy_is_kept(gateway: httpx
     assert answer.headers["referrer-policy"] == "same-origin"
 
 
-def test_a_page_is_compressed_unless_another_origin_has_asked_for_it(gateway: httpx.Client) -> None:
+def test_a_page_is_compressed_unless_another_origin_has_asked_for_it(gateway: httpx2.Client) -> None:
     packed = get(gateway, "/console/crawl")
     assert packed.headers["content-encoding"] == "gzip"
     assert "Accept-Encoding" in packed.headers["vary"]
@@ -50,7 +50,7 @@ def test_a_page_is_compressed_unless_another_origin_has_asked_for_it(gateway: ht
 
 
 def test_the_overview_shows_an_upgrade_that_was_left_halfway(
-    gateway: httpx.Client, database: Database[dict[str, Any]]
+    gateway: httpx2.Client, database: Database[dict[str, Any]]
 ) -> None:
     database["heartbeats"].update_one({"_id": "worker:left:1"}, {"$set": {"at": utc_now()}}, upsert=True)
     try:
@@ -64,7 +64,7 @@ def test_the_overview_shows_an_upgrade_that_was_left_halfway(
     assert "1 worker (0.1.0)" not in get(gateway, "/").text
 
 
-def test_files_are_kept_for_ever_under_an_address_that_changes_with_them(gateway: httpx.Client) -> None:
+def test_files_are_kept_for_ever_under_an_address_that_changes_with_them(gateway: httpx2.Client) -> None:
     found = re.findall(r'(?:src|href)="(/console/static/[^"#]+)', get(gateway, "/").text)
     assert len(set(found)) > 3
     for address in found:
@@ -79,14 +79,14 @@ def test_files_are_kept_for_ever_under_an_address_that_changes_with_them(gateway
     assert plain.content == gateway.get(found[0]).content
 
 
-def test_a_page_of_an_older_version_gets_its_files_and_keeps_none(gateway: httpx.Client) -> None:
+def test_a_page_of_an_older_version_gets_its_files_and_keeps_none(gateway: httpx2.Client) -> None:
     answer = gateway.get("/console/static/older/console.css")
     assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
     for name in ("no-such.js", "../pages.py", "%2e%2e/pages.py", "js"):
         assert gateway.get(f"/console/static/{STATIC.version}/{name}").status_code == 404
 
 
-def test_what_is_not_there_is_a_page_for_browsers_and_json_for_programs(gateway: httpx.Client) -> None:
+def test_what_is_not_there_is_a_page_for_browsers_and_json_for_programs(gateway: httpx2.Client) -> None:
     page = get(gateway, "/console/no-such-page")
     assert page.status_code == 404
     assert page.headers["content-type"].startswith("text/html")
@@ -98,7 +98,7 @@ def test_what_is_not_there_is_a_page_for_browsers_and_json_for_programs(gateway:
 
 
 def test_a_browser_without_a_session_is_led_to_the_form_and_back(url: str, sign_in: SignIn, anne: Issued) -> None:
-    with httpx.Client(base_url=url, trust_env=False) as stranger:
+    with httpx2.Client(base_url=url, trust_env=False) as stranger:
         answer = get(stranger, "/?x=1")
         assert answer.status_code == 303
         assert answer.headers["location"] == "/console/sign-in?next=%2F%3Fx%3D1"
@@ -124,11 +124,11 @@ def test_a_browser_without_a_session_is_led_to_the_form_and_back(url: str, sign_
     ],
 )
 def test_the_form_leads_to_pages_of_ours_only(url: str, given: str, leads_to: str) -> None:
-    with httpx.Client(base_url=url, trust_env=False) as stranger:
+    with httpx2.Client(base_url=url, trust_env=False) as stranger:
         text = stranger.get("/console/sign-in", params={"next": given}).text
     assert f'data-then="goto" data-target="{leads_to}"' in unescape(text)
     # nobody is signed in here, and so nobody looks as another one
-    with httpx.Client(base_url=url, trust_env=False) as stranger:
+    with httpx2.Client(base_url=url, trust_env=False) as stranger:
         assert "Viewing as" not in stranger.get("/console/sign-in", params={"user_id": "anne"}).text
 
 
@@ -136,7 +136,7 @@ def test_the_form_leads_to_pages_of_ours_only(url: str, given: str, leads_to: st
     ("week", "status"),
     [("0001-01-01", 422), ("9999-12-31", 422), ("2000-01-01", 200), ("2999-12-31", 200)],
 )
-def test_a_week_at_an_end_of_the_calendar_is_refused(gateway: httpx.Client, week: str, status: int) -> None:
+def test_a_week_at_an_end_of_the_calendar_is_refused(gateway: httpx2.Client, week: str, status: int) -> None:
     for zone in ("UTC", "own", "America/New_York"):
         assert get(gateway, f"/console/schedules/week?week={week}&zone={zone}").status_code == status
 

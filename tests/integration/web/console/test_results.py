@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jobs import make_job
 
@@ -27,7 +27,7 @@ def ended(user: str, *, is_removed: bool, items: int = 1680, pages: int = 56) ->
     )  # fmt: skip
 
 
-def read(gateway: httpx.Client, job: Job, tab: str) -> str:
+def read(gateway: httpx2.Client, job: Job, tab: str) -> str:
     return gateway.get(f"/console/jobs/{job.id}/{tab}", headers={"Accept": "text/html"}).raise_for_status().text
 
 
@@ -39,7 +39,7 @@ def read(gateway: httpx.Client, job: Job, tab: str) -> str:
     ],
 )
 def test_what_was_counted_and_is_not_stored_is_said_without_wrong_advice(
-    gateway: httpx.Client, keep: Keep, user: str, *, is_removed: bool, items: str, requests: str
+    gateway: httpx2.Client, keep: Keep, user: str, *, is_removed: bool, items: str, requests: str
 ) -> None:
     job = keep(ended(user, is_removed=is_removed))
     said = read(gateway, job, "items")
@@ -51,7 +51,7 @@ def test_what_was_counted_and_is_not_stored_is_said_without_wrong_advice(
 
 
 def test_where_nothing_was_found_and_where_a_filter_leaves_nothing_is_said_as_before(
-    gateway: httpx.Client, keep: Keep, user: str, database: Any
+    gateway: httpx2.Client, keep: Keep, user: str, database: Any
 ) -> None:
     job = keep(ended(user, is_removed=False, items=0, pages=0))
     assert "no longer match" in read(gateway, job, "items")

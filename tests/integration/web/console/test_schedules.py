@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from html import unescape
 from typing import Any
 
-import httpx
+import httpx2
 from pymongo.database import Database
 
 from gateway.clock import to_iso, utc_now
@@ -18,13 +18,15 @@ from gateway.console.formats import exact
 Make = Callable[..., dict[str, Any]]
 
 
-def read(gateway: httpx.Client, path: str, **query: Any) -> str:
+def read(gateway: httpx2.Client, path: str, **query: Any) -> str:
     answer = gateway.get(path, params=query or None, headers={"Accept": "text/html"})
     assert answer.status_code == 200, answer.text
     return answer.text
 
 
-def test_a_week_begins_today_and_shows_schedules_without_a_name(gateway: httpx.Client, make: Make, user: str) -> None:
+def test_a_week_begins_today_and_shows_schedules_without_a_name(
+    gateway: httpx2.Client, make: Make, user: str
+) -> None:
     made = make(name=None, interval="0 9 * * *", timezone="UTC", jitter=0)
     today = utc_now()
     page = read(gateway, "/console/schedules/week", zone="UTC", user_id=user)
@@ -36,7 +38,7 @@ def test_a_week_begins_today_and_shows_schedules_without_a_name(gateway: httpx.C
     assert "every day at 09:00" in page
 
 
-def test_a_week_has_runs_by_hand_and_says_where_it_is_cut(gateway: httpx.Client, make: Make, user: str) -> None:
+def test_a_week_has_runs_by_hand_and_says_where_it_is_cut(gateway: httpx2.Client, make: Make, user: str) -> None:
     daily = make(interval="0 9 * * *", timezone="UTC", jitter=0)
     make(interval="* * * * *", timezone="UTC", jitter=0)
     run = gateway.post(f"/schedules/{daily['schedule_id']}/run").json()["job_id"]
@@ -47,14 +49,14 @@ def test_a_week_has_runs_by_hand_and_says_where_it_is_cut(gateway: httpx.Client,
     assert "at most 200 past and 200 upcoming runs shown" in page
 
 
-def test_a_schedule_without_a_dataset_says_how_to_learn_what_changes(gateway: httpx.Client, make: Make) -> None:
+def test_a_schedule_without_a_dataset_says_how_to_learn_what_changes(gateway: httpx2.Client, make: Make) -> None:
     without, having = make(), make(dataset="offers")
     said = f"/console/schedules/{without['schedule_id']}/edit#dataset-part"
     assert said in read(gateway, f"/console/schedules/{without['schedule_id']}")
     assert "/edit#dataset-part" not in read(gateway, f"/console/schedules/{having['schedule_id']}")
 
 
-def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx.Client, make: Make) -> None:
+def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx2.Client, make: Make) -> None:
     for interval, jitter, words in (("every 1h", None, "± 10 %"), ("every 2h", 0.25, "± 25 %")):
         made = make(interval=interval, timezone=None, jitter=jitter)
         assert words in read(gateway, f"/console/schedules/{made['schedule_id']}")
@@ -63,7 +65,7 @@ def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx.Client, make:
 
 
 def test_the_list_says_an_interval_as_other_times_and_the_clock_of_the_next_run(
-    gateway: httpx.Client, make: Make, user: str
+    gateway: httpx2.Client, make: Make, user: str
 ) -> None:
     made = make(interval="every 720m", timezone=None, jitter=0, schedule_at=to_iso(utc_now() + timedelta(hours=5)))
     page = read(gateway, "/console/schedules", user_id=user)
@@ -75,7 +77,7 @@ def test_the_list_says_an_interval_as_other_times_and_the_clock_of_the_next_run(
 
 
 def test_the_form_of_a_schedule_shows_no_value_of_a_variable_and_sends_none_back(
-    gateway: httpx.Client, make: Make, database: Database[Any]
+    gateway: httpx2.Client, make: Make, database: Database[Any]
 ) -> None:
     identity = make()["schedule_id"]
     # as if its project had opened it
@@ -90,7 +92,7 @@ def test_the_form_of_a_schedule_shows_no_value_of_a_variable_and_sends_none_back
 
 
 def test_the_form_of_a_schedule_keeps_a_version_that_is_deployed_nowhere_now(
-    gateway: httpx.Client, make: Make, database: Database[Any]
+    gateway: httpx2.Client, make: Make, database: Database[Any]
 ) -> None:
     identity = make()["schedule_id"]
     database["schedules"].update_one({"_id": identity}, {"$set": {"crawl.spec.version": "0.9-gone"}})

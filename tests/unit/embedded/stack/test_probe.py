@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 
 from embedded.stack.process import healthy
@@ -8,7 +8,7 @@ from embedded.stack.process import healthy
 
 def told(status: str, **checks: str) -> str | None:
     body = {"status": status, "checks": {name: {"status": one, "message": "why"} for name, one in checks.items()}}
-    return healthy(httpx.Response(200, json=body, request=httpx.Request("GET", "http://127.0.0.1/health")))
+    return healthy(httpx2.Response(200, json=body, request=httpx2.Request("GET", "http://127.0.0.1/health")))
 
 
 @pytest.mark.parametrize("check", ["node_states", "node_list", "files", "waiting", "schedules"])

@@ -4,7 +4,7 @@ import ssl
 from threading import Timer
 from unittest.mock import patch
 
-import httpx
+import httpx2
 import pytest
 from unit.gateway.cli.conftest import Answer, StandIn
 
@@ -24,7 +24,7 @@ def test_a_file_that_is_made_before_its_first_byte_is_waited_for(
 ) -> None:
     gateway.says("GET /jobs/1/items", Answer(200, b"all", after="/now"))
     gateway.says("GET /now", Answer(200, {}))
-    later = Timer(0.6, httpx.get, (f"{gateway.url}/now",))
+    later = Timer(0.6, httpx2.get, (f"{gateway.url}/now",))
     later.start()
     try:
         with Api(gateway.url, timeout=0.2).download("/jobs/1/items", format=form) as pieces:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from zipfile import ZipFile
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.application import create_app
@@ -34,11 +34,11 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def client(archive: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def client(archive: Path) -> AsyncIterator[httpx2.AsyncClient]:
     app = create_app(Settings())
     app.state.help_archive, app.state.help_clone = archive, archive.parent
     # without its lifespan: no store is asked
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as http:
         yield http
 
 
@@ -62,7 +62,7 @@ def build(archive: Path, site: dict[str, str] = SITE) -> None:
     ],
 )
 async def test_a_page_is_found_by_its_path_in_the_repository(
-    client: httpx.AsyncClient, archive: Path, path: str, name: str
+    client: httpx2.AsyncClient, archive: Path, path: str, name: str
 ) -> None:
     build(archive)
     answer = await client.get(f"/help/{path}")
@@ -72,12 +72,12 @@ async def test_a_page_is_found_by_its_path_in_the_repository(
     assert (plain.text, "content-encoding" in plain.headers) == (SITE[name], False)
 
 
-async def test_the_address_without_a_slash_leads_to_the_first_page(client: httpx.AsyncClient) -> None:
+async def test_the_address_without_a_slash_leads_to_the_first_page(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/help")
     assert (answer.status_code, answer.headers["location"]) == (307, "/help/")
 
 
-async def test_only_the_scripts_run_that_a_page_was_built_with(client: httpx.AsyncClient, archive: Path) -> None:
+async def test_only_the_scripts_run_that_a_page_was_built_with(client: httpx2.AsyncClient, archive: Path) -> None:
     build(archive)
     policy = (await client.get("/help/docs/troubleshooting.html")).headers["content-security-policy"]
     (scripts,) = (part for part in policy.split("; ") if part.startswith("script-src "))
@@ -89,7 +89,7 @@ async def test_only_the_scripts_run_that_a_page_was_built_with(client: httpx.Asy
 
 
 async def test_a_browser_keeps_what_never_changes_and_asks_about_the_rest(
-    client: httpx.AsyncClient, archive: Path
+    client: httpx2.AsyncClient, archive: Path
 ) -> None:
     build(archive)
     kept = await client.get(f"/help/{BUNDLE}")
@@ -110,7 +110,7 @@ async def test_a_browser_keeps_what_never_changes_and_asks_about_the_rest(
 @pytest.mark.parametrize(
     "path", ["docs/nothing.md", "docs/%2e%2e/%2e%2e/secret", "docs%2f..%2f..%2fsecret", "/etc/hosts"]
 )
-async def test_what_the_site_has_not_is_not_found(client: httpx.AsyncClient, archive: Path, path: str) -> None:
+async def test_what_the_site_has_not_is_not_found(client: httpx2.AsyncClient, archive: Path, path: str) -> None:
     build(archive)
     archive.with_name("secret").write_text("not for the web")
     answer = await client.get(f"/help/{path}")
@@ -118,7 +118,7 @@ async def test_what_the_site_has_not_is_not_found(client: httpx.AsyncClient, arc
     assert "not for the web" not in answer.text
 
 
-async def test_a_site_that_is_not_built_says_how_to_build_it(client: httpx.AsyncClient) -> None:
+async def test_a_site_that_is_not_built_says_how_to_build_it(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/help/docs/troubleshooting.html")
     assert answer.status_code == 404
     assert "<code>make docs</code>" in answer.text
@@ -126,7 +126,7 @@ async def test_a_site_that_is_not_built_says_how_to_build_it(client: httpx.Async
 
 
 async def test_in_a_clone_a_page_is_shown_as_it_is_written_until_it_is_built(
-    client: httpx.AsyncClient, tmp_path: Path
+    client: httpx2.AsyncClient, tmp_path: Path
 ) -> None:
     (tmp_path / "secret.txt").write_text("not for the web")
     (tmp_path / "docs").mkdir()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -28,8 +28,8 @@ async def limited(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def post(
     content: bytes | AsyncIterator[bytes], headers: dict[str, str] | None = None, path: str = "/"
-) -> httpx.Response:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url="http://gateway") as http:
+) -> httpx2.Response:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(limited), base_url="http://gateway") as http:
         return await http.post(path, content=content, headers=headers)
 
 

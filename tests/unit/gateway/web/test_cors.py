@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.application import create_app
@@ -11,18 +11,18 @@ from gateway.settings import Settings
 APP = "https://app.example"
 
 
-async def ask(method: str, origin: str, listed: str = APP, **headers: str) -> httpx.Response:
+async def ask(method: str, origin: str, listed: str = APP, **headers: str) -> httpx2.Response:
     app = create_app(Settings.model_validate({"gateway_cors_origins": listed}))
     # without its lifespan: no store is asked
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         return await client.request(method, "/health/live", headers={"Origin": origin, **sent})
 
 
 async def preflight(
     origin: str, method: str = "PATCH", headers: str = "authorization", **more: str
-) -> httpx.Response:
+) -> httpx2.Response:
     asked = {"Access_Control_Request_Method": method, "Access_Control_Request_Headers": headers}
     return await ask("OPTIONS", origin, **asked, **more)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2
 import pytest
 import structlog
 from starlette.applications import Starlette
@@ -33,8 +33,8 @@ ROUTES = [Route("/", context), Route("/broken", broken), Route("/torn", torn)]
 INNER = AnswerMiddleware(Starlette(routes=ROUTES).router, ProcessMetrics())
 
 
-async def get(path: str, request_id: str = "r1") -> httpx.Response:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(INNER), base_url="http://gateway") as http:
+async def get(path: str, request_id: str = "r1") -> httpx2.Response:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(INNER), base_url="http://gateway") as http:
         return await http.get(path, headers={b"X-Request-ID": request_id.encode()})
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -28,8 +28,8 @@ async def status(
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         await (guard.refusal(scope) or INNER)(scope, receive, send)
 
-    transport = httpx.ASGITransport(guarded, client=client)
-    async with httpx.AsyncClient(transport=transport, base_url="http://unset") as http:
+    transport = httpx2.ASGITransport(guarded, client=client)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://unset") as http:
         return (await http.request(method, "/", headers=headers)).status_code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.application import create_app
@@ -14,8 +14,8 @@ from gateway.settings import Settings
 @pytest.mark.parametrize("path", ["/docs", "/redoc"])
 async def test_the_reference_refers_to_no_other_host(path: str) -> None:
     # without its lifespan: no store is asked
-    transport = httpx.ASGITransport(create_app(Settings()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+    transport = httpx2.ASGITransport(create_app(Settings()))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         page = await client.get(path)
         assert page.status_code == 200
         assert not re.search("https?://", page.text)

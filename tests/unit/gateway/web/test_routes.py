@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Annotated
 
-import httpx
+import httpx2
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
 
@@ -33,7 +33,7 @@ async def test_a_blocking_function_is_called_in_a_place_of_its_user(path: str) -
     router.get(path)(name_of_thread)
     app.include_router(router)
     app.state.parts = FewParts(threads)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as http:
         answer = await http.get(path.format(name="one"))
     assert answer.json().startswith("call_")
     assert answer.json().endswith("of FewParts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.application import create_app
@@ -13,10 +13,10 @@ from gateway.web.middleware import DATA_POLICY
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
+async def client() -> AsyncIterator[httpx2.AsyncClient]:
     # without its lifespan: no store is asked
-    transport = httpx.ASGITransport(create_app(Settings()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+    transport = httpx2.ASGITransport(create_app(Settings()))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         yield http
 
 
@@ -34,7 +34,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         ("GET", "/jobs", 500),
     ],
 )
-async def test_it_is_said_with_every_answer(client: httpx.AsyncClient, method: str, path: str, status: int) -> None:
+async def test_it_is_said_with_every_answer(client: httpx2.AsyncClient, method: str, path: str, status: int) -> None:
     answer = await client.request(method, path)
     assert answer.status_code == status
     said = answer.headers
@@ -47,19 +47,19 @@ async def test_it_is_said_with_every_answer(client: httpx.AsyncClient, method: s
         assert part in said["content-security-policy"]
 
 
-async def test_a_refused_stranger_is_told_too(client: httpx.AsyncClient) -> None:
+async def test_a_refused_stranger_is_told_too(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/health/live", headers={"Host": "evil.example"})
     assert answer.status_code == 403
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_data_is_kept_by_nobody_and_runs_nothing(client: httpx.AsyncClient) -> None:
+async def test_data_is_kept_by_nobody_and_runs_nothing(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/health/live")
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-security-policy"] == DATA_POLICY
 
 
-async def test_the_references_own_files_may_be_kept(client: httpx.AsyncClient) -> None:
+async def test_the_references_own_files_may_be_kept(client: httpx2.AsyncClient) -> None:
     for name in ("swagger-ui-bundle.js", "redoc.standalone.js"):
         answer = await client.get(f"/docs/assets/{name}")
         assert answer.status_code == 200
@@ -69,7 +69,7 @@ async def test_the_references_own_files_may_be_kept(client: httpx.AsyncClient) -
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc"])
 async def test_no_page_of_ours_lets_a_script_in_that_it_was_not_made_with(
-    client: httpx.AsyncClient, path: str
+    client: httpx2.AsyncClient, path: str
 ) -> None:
     policy = (await client.get(path)).headers["content-security-policy"]
     (scripts,) = (part for part in policy.split("; ") if part.startswith("script-src "))
