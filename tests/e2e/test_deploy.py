@@ -176,7 +176,7 @@ def test_a_spider_with_urls_of_its_own_needs_neither_urls_nor_a_project(stack: S
     assert '"status": "finished"' in done.stdout
     assert told(stack, [by_name]) == [["alone"]]
     several = stack.http.post(f"{stack.url}/crawl", json={"user_id": "tester", "spider": "twin"})
-    assert several.status_code == httpx2.codes.UNPROCESSABLE_ENTITY
+    assert several.status_code == httpx2.codes.UNPROCESSABLE_CONTENT
     assert several.json()["error"]["detail"] == {"field": "project", "known": ["alone", "shared"]}
     needs = stack.http.post(f"{stack.url}/crawl", json={"user_id": "tester", "spider": "seo"})
     assert needs.json()["error"]["detail"]["field"] == "start_urls"
