@@ -42,8 +42,8 @@ _LONGEST = {
     "example": LONGEST_EXAMPLE,
     "url": LONGEST_URL,
 }
-#: The year 3000: later times do not fit into every field.
-_LATEST = 32503680000
+#: The year 3000, in milliseconds: later times do not fit into every field.
+_LATEST = 32503680000_000
 
 
 class FoundErrors(BaseModel, extra="ignore"):
@@ -79,7 +79,7 @@ class FoundErrors(BaseModel, extra="ignore"):
             kind=kind,
             **texts,
             count=min(count, MOST_COUNTED),
-            at=from_timestamp(at / 1000) if type(at) is int and 0 < at / 1000 < _LATEST else None,
+            at=from_timestamp(at / 1000) if type(at) is int and 0 < at < _LATEST else None,
             log_start=start if type(start) is int and 0 <= start < MOST_COUNTED else None,
         )
 
