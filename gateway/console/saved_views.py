@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.datastructures import QueryParams
 
 from gateway.access.keys import Caller, Scope
 from gateway.access.saved_views import ListName, SavedViews, default_of
@@ -32,7 +33,8 @@ def own_views(of: ListName, request: Request, parts: GatewayParts, caller: Calle
     user = viewer_of(caller)
     found = parts[SavedViews].of_user(user, of)
     first = default_of(found)
-    if first is not None and not request.query_params:
+    # one that says nothing would lead here again
+    if first is not None and not request.query_params and QueryParams(first.query):
         return RedirectResponse(first.address)
     return OwnViews(of, [ViewOfList.of(view, user, first).model_dump(mode="json") for view in found])
 

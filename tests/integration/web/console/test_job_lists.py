@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import httpx2
+import pytest
 from jobs import make_job
 
 from gateway.clock import utc_now
@@ -178,3 +179,11 @@ def test_dead_letters_are_listed_with_their_reason(gateway: httpx2.Client, keep:
     assert f"POST /dead-letters/{letter.id}/requeue" in page
     assert "&lt;b&gt;robots.txt&lt;/b&gt; \\u202e" in page
     assert filter_of(page) == {"user_id": user, "dead": True}
+
+
+@pytest.mark.parametrize("query", ["", "&"])
+def test_a_default_view_without_a_filter_does_not_lead_to_itself(gateway: httpx2.Client, query: str) -> None:
+    body = {"list": "dead-letters", "name": "all", "query": query, "default": True}
+    made = gateway.post("/views", json=body).raise_for_status().json()
+    read(gateway, "/console/dead-letters")
+    gateway.delete(f"/views/{made['view_id']}").raise_for_status()
