@@ -393,11 +393,18 @@ class JobQueries:
         query = {"$and": [{"finished_at": {"$gte": since}}, _DECIDED, *of_user]}
         return self._whole(self._list(query, limit, [("finished_at", DESCENDING)]))
 
-    def running_counts(self, limit: int, user_id: str | None = None) -> list[RunningCount]:
-        """The newest running jobs of all users or of one, with how many items they have."""
-        of_user = {"user_id": user_id} if user_id is not None else {}
-        query = {"status": JobStatus.RUNNING, **of_user}
-        return self._counts.many(self._jobs.find(query, _COUNTED_FIELDS, sort=NEWEST_FIRST, limit=limit))
+    def running_counts(
+        self, limit: int, users: Sequence[str] | None = None, after: str | None = None
+    ) -> tuple[list[RunningCount], str | None]:
+        """Running jobs of all users or of these, the newest first, with how many items they have; and the cursor of
+        those that follow.
+        """
+        of_users = [] if users is None else [{"user_id": {"$in": list(users)}}]
+        beyond = [] if after is None else [following(after)]
+        query = {"$and": [{"status": JobStatus.RUNNING}, *of_users, *beyond]}
+        found = list(self._jobs.find(query, _COUNTED_FIELDS, sort=NEWEST_FIRST, limit=limit))
+        is_all = len(found) < limit
+        return self._counts.many(found), None if is_all else cursor_of(found[-1]["created_at"], found[-1]["_id"])
 
     def latest_run(self, schedule_id: str) -> Job | None:
         """The newest run of the schedule, whether it is under way or has ended."""
@@ -489,7 +496,7 @@ def _nodes(document: Document) -> tuple[str, dict[int, str]]:
 
 
 _COUNTED_FIELDS: Document = {
-    **dict.fromkeys(("user_id", "schedule_id", "tags", "attempt", "progress.items_count"), 1),
+    **dict.fromkeys(("user_id", "created_at", "schedule_id", "tags", "attempt", "progress.items_count"), 1),
     **{f"spec.{name}": 1 for name in ("project", "version", "spider", "site", "dataset.name")},
 }
 

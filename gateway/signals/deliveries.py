@@ -150,6 +150,11 @@ class DeliveryStore:
         """Of these, the calls of one endpoint, or those of webhooks that were named with crawls."""
         return self._first_due({"user_id": user_id, "endpoint_id": endpoint_id}, limit)
 
+    def waiting_for(self, user_id: str, endpoint_id: str | None, most: int) -> int:
+        """How many calls are to come of one endpoint of the user; counted up to `most`."""
+        query = {"user_id": user_id, "endpoint_id": endpoint_id, "due_at": {"$gt": NO_TIME}}
+        return self._deliveries.count_documents(query, limit=most)
+
     def _first_due(self, whose: Document, limit: int) -> list[DueCall]:
         return self._due.find(
             {**whose, "due_at": {"$lte": self._clock()}}, limit, [("due_at", ASCENDING)], {"url": 1}

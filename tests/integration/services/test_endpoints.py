@@ -30,7 +30,7 @@ from gateway.jobs.run_days import RunDays, RunSubject, RunTotals
 from gateway.projects.versions import VersionStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
-from gateway.signals import announcing, deliveries, endpoints
+from gateway.signals import announcing, deliveries, endpoints, item_batches
 from gateway.signals.deliveries import Delivery, DeliveryState
 from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, EndpointFormat, secret_name
 from gateway.signals.signatures import signed_headers
@@ -305,6 +305,31 @@ def test_a_count_that_could_not_be_told_is_not_told_again(platform: Platform, lo
         look()
         wait_for(platform, endpoint, DeliveryState.FAILED)
         assert len(receiver.calls) == 1
+
+
+def test_of_many_running_jobs_each_is_told_and_what_waits_for_an_endpoint_is_bounded(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(item_batches, "JOBS", 2)
+    monkeypatch.setattr(item_batches, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(item_batches, "MOST_WAITING", 6)
+    asking = make(platform, "http://a.example/", events=("items.batch",))
+    jobs = [running(platform, progress=Progress(items_count=1)) for _ in range(5)]
+    worker = platform.batches()
+
+    def told_of() -> list[str | None]:
+        for _ in range(3):  # two at a time
+            worker.look()
+            platform.ahead += timedelta(seconds=1)
+        return [one.job_id for one in told(platform, asking)]
+
+    assert sorted(map(str, told_of())) == sorted(job.id for job in jobs)
+    for job in jobs:
+        platform.jobs.record_progress(job.id, 1, Progress(items_count=2))
+    assert len(told_of()) == len(told_of()) == 6
+    for one in told(platform, asking):
+        platform.deliveries.note(one, DeliveryState.DELIVERED)
+    assert len(told_of()) == 10
 
 
 def test_admins_are_told_once_of_a_node_that_is_down_and_up_again(platform: Platform) -> None:
