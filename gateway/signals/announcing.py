@@ -20,7 +20,7 @@ from gateway.error_groups.ended_runs import EndedRuns
 from gateway.jobs.job import Job, Turn
 from gateway.jobs.messages import about
 from gateway.jobs.store import JobStore
-from gateway.schedules.schedule import LedgerKind
+from gateway.schedules.schedule import GRACE_SECONDS, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.alerting import Alerting
 from gateway.signals.deliveries import Delivery, DeliveryStore
@@ -116,8 +116,10 @@ class Announcing:
         noted: dict[str, list[tuple[Subject, ComparedRun]]] = {}
         made: list[Delivery] = []
         for entry in entries:
-            # one that was deleted since is of no interest any more
-            if (schedule := schedules.get(entry.schedule_id)) is None:
+            # one that was deleted since is of no interest any more, nor one that ran in time: another beat had taken
+            # it for skipped
+            in_time = entry.kind is LedgerKind.FIRED and entry.late_by_seconds <= GRACE_SECONDS
+            if (schedule := schedules.get(entry.schedule_id)) is None or in_time:
                 continue
             user = schedule.user_id
             if user not in listening:

@@ -255,8 +255,12 @@ def test_it_is_told_of_occurrences_that_did_not_run(platform: Platform) -> None:
             ]
         )
     ]
+    # one beat took it for skipped, and another one ran it in time
+    skipped = entries[0].model_copy(update={"job_id": "9" * 32})
+    ran = skipped.model_copy(update={"kind": LedgerKind.FIRED, "late_by_seconds": 0.5, "announce_due": None})
     for _ in range(2):  # by a beat that got no answer
-        ledger.record(entries)
+        ledger.record([*entries, skipped])
+        ledger.record([ran])
         assert types(platform, endpoint) == ["schedule.late", "schedule.missed", "schedule.skipped"]
     bodies = [json.loads(one.body) for one in told(platform, endpoint)]
     for body in bodies:
