@@ -72,8 +72,9 @@ class ErrorFilter(NamedTuple):
     def conditions(self) -> list[Document]:
         same = {name: getattr(self, name) for name in ("user_id", "project", "spider", "state", "kind")}
         found: list[Document] = [{name: value} for name, value in same.items() if value is not None]
-        if self.since is not None:
-            found.append({"last_seen_at": {"$gte": self.since}})
+        # none is seen for the last time before it is seen first
+        if seen := max((one for one in (self.since, self.new_since) if one), default=None):
+            found.append({"last_seen_at": {"$gte": seen}})
         if self.new_since is not None:
             found.append({"first.at": {"$gte": self.new_since}})
         return found

@@ -195,6 +195,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("spider_user_seen", "spider", "project", "user_id", then=_SEEN),
         _index("state_seen", "state", then=_SEEN),
         _index("user_state_seen", "user_id", "state", then=_SEEN),
+        _index("kind_seen", "kind", then=_SEEN),
         # the most frequent
         _index("count", then=_MOST_COUNTED),
         _index("user_count", "user_id", then=_MOST_COUNTED),

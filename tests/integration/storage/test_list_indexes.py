@@ -9,6 +9,7 @@ from typing import Any
 
 import bson
 import pytest
+from ended_runs import error_groups
 from jobs import make_job
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -17,6 +18,8 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 from embedded.mongo.index import ID_INDEX, Index, IndexSpec
 from embedded.mongo.plan import QueryPlan, choose
 from gateway.clock import utc_now
+from gateway.error_groups.error_group import ErrorState
+from gateway.error_groups.store import ErrorFilter
 from gateway.jobs import queries
 from gateway.jobs.job import Job, JobStatus, Partition, Requirements, WaitingReason
 from gateway.jobs.queries import JobFilter, JobQueries, JobSweeps
@@ -80,9 +83,9 @@ def made() -> Iterator[Job]:
         yield make_job(user_id="few", tags=["few"], spider="few", status=status)
 
 
-def plan(find: dict[str, Any]) -> QueryPlan:
+def plan(find: dict[str, Any], of: str = "jobs") -> QueryPlan:
     with sqlite3.connect(":memory:") as connection:
-        specs = [{"key": {"_id": 1}, "name": ID_INDEX}, *(one.document for one in INDEXES["jobs"])]
+        specs = [{"key": {"_id": 1}, "name": ID_INDEX}, *(one.document for one in INDEXES[of])]
         indexes = [Index(connection, number, IndexSpec(spec)) for number, spec in enumerate(specs)]
     for index in indexes:
         index.multikey = int(index.spec.name == "tag_newest")
@@ -123,6 +126,29 @@ def test_each_question_of_a_list_is_led_by_an_index_in_its_order(
     assert {(found.index and found.index.spec.name, found.is_sorted) for found in plans} == {(leading, True)}
     # none of them reads from the newest on for what is further down
     assert after is None or all(interval.low != b"" for found in plans for interval in found.intervals)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "leading"),
+    [
+        (ErrorFilter(), "seen"),
+        (ErrorFilter(user_id="few"), "user_seen"),
+        (ErrorFilter(kind="crawl"), "kind_seen"),
+        (ErrorFilter(kind="crawl", q="text"), "kind_seen"),
+        (ErrorFilter(state=ErrorState.RESOLVED), "state_seen"),
+        (ErrorFilter(new_since=NOW), "seen"),
+    ],
+    ids=["all", "user", "kind", "kind and text", "state", "new"],
+)
+def test_lists_of_errors_are_led_by_an_index_in_their_order(
+    database: Database[dict[str, Any]], asked: Asked, wanted: ErrorFilter, leading: str
+) -> None:
+    asked.finds.clear()
+    error_groups(database).page(wanted, 10, None)
+    found = plan(asked.finds[0], "error_groups")
+    assert (found.index and found.index.spec.name, found.is_sorted) == (leading, True)
+    # what was seen last before that time is not read
+    assert wanted.new_since is None or all(interval.low != b"" for interval in found.intervals)
 
 
 @pytest.mark.parametrize("others", [{}, {"user_id": "many", "q": "seo"}], ids=["alone", "with others"])
