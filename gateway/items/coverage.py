@@ -24,7 +24,8 @@ _ADDRESSES = ("url", "link", "page_url", "source_url")
 
 class FieldOverRuns(NamedTuple):
     path: Path
-    #: The share of items that fill it in each run, the oldest first; `None` for a run that has no items.
+    #: The share of items that fill it in each run, the oldest first; `None` for a run that has no items, or too many
+    #: fields to count this one.
     shares: list[float | None]
     #: The place of the first of the last runs in which it is emptier than it was before; `None` if it is not.
     since: int | None
@@ -40,9 +41,15 @@ def over_runs(runs: Sequence[FieldCounts]) -> list[FieldOverRuns]:
     found = [
         FieldOverRuns(path, shares, lower_since(shares), newest.get(path, FieldCount()).types)
         for path in paths
-        for shares in [[run.filled(path) / run.items if run.items else None for run in runs]]
+        for shares in [[_share(run, fields, path) for run, fields in zip(runs, by_run, strict=True)]]
     ]
     return sorted(found, key=lambda one: one.since is None)
+
+
+def _share(run: FieldCounts, fields: Mapping[Path, FieldCount], path: Path) -> float | None:
+    if not run.items or (run.has_more and path not in fields):
+        return None
+    return run.filled(path) / run.items
 
 
 def lower_since(shares: Sequence[float | None]) -> int | None:

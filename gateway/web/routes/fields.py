@@ -202,7 +202,8 @@ class FieldOverRunsView(BaseModel):
     name: str = Field(description="For a field of an object, both names with a dot between them.")
     path: list[str] = Field(description="The same as one name, or two for a field of an object.")
     shares: list[float | None] = Field(
-        description="The share of items that fill it, from 0 to 1, in each of `runs`; null for a run without items."
+        description="The share of items that fill it, from 0 to 1, in each of `runs`; null for a run without items, "
+        "or with too many fields to count this one."
     )
     lower_since: str | None = Field(
         description="The job since which its share is lower than the median of the runs before, by more than 5 "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.items.coverage import lower_since, over_runs
-from gateway.items.fields import FieldCounts
+from gateway.items.fields import MAX_FIELDS, FieldCounts
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,9 @@ def test_fields_that_are_emptier_come_first_also_if_they_are_gone() -> None:
     assert found["price",].shares == [1.0, 1.0, None, 0.0]
     assert (found["price",].since, found["seller", "name"].since, found["name",].since) == (3, 3, None)
     assert (found["stock",].since, found["stock",].types) == (None, {"integer": 1})
+
+
+def test_a_field_that_was_not_counted_for_want_of_room_is_not_emptier() -> None:
+    many = dict.fromkeys((f"size_{number}" for number in range(MAX_FIELDS)), 1)
+    found = {one.path: one for one in over_runs([counted({"price": 1}), counted({**many, "price": 1})])}
+    assert (found["price",].shares, found["price",].since) == ([1.0, None], None)
