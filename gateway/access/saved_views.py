@@ -83,14 +83,14 @@ class ViewStore:
         return self._views.count_documents({"user_id": user_id})
 
     @state_change("saved_views.put")
-    def put(self, user_id: str, of: ListName, name: str, fields: Document) -> SavedView:
-        """Make it, or change these fields of it."""
+    def put(self, user_id: str, of: ListName, name: str, fields: Document, *, make: bool = True) -> SavedView | None:
+        """Make it, or change these fields of it; without `make`, `None` if there is none."""
         identity: Document = {"user_id": user_id, "list": of, "name": name}
         update: Document = {"$set": {**identity, **fields}, "$setOnInsert": {"created_at": self._clock()}}
         changed = self._views.find_one_and_update(
-            {"_id": view_id(user_id, of, name)}, update, upsert=True, return_document=ReturnDocument.AFTER
+            {"_id": view_id(user_id, of, name)}, update, upsert=make, return_document=ReturnDocument.AFTER
         )
-        return self._documents.one(changed or {})
+        return None if changed is None else self._documents.one(changed)
 
     @state_change("saved_views.undefault")
     def undefault(self, user_id: str, of: ListName) -> None:
@@ -131,10 +131,23 @@ class SavedViews:
             is_new = self._store.get(view_id(user_id, of, name)) is None
             if is_new and self._store.count(user_id) >= MOST_VIEWS:
                 raise ConflictError(f"a user has at most {MOST_VIEWS} views: delete one that is not needed")
-            if default is False:
-                self._store.undefault(user_id, of)
-            chosen = {"default_at": self._clock()} if default else {}
-            return self._store.put(user_id, of, name, fields | chosen)
+            return self._put(user_id, of, name, default=default, fields=fields, make=True)
+
+    def change(self, view: SavedView, *, default: bool | None, **fields: Any) -> SavedView:
+        """Raises `ViewNotFoundError`: it may have been deleted since it was read."""
+        with mongo_errors():
+            return self._put(view.user_id, view.list, view.name, default=default, fields=fields, make=False)
+
+    def _put(
+        self, user_id: str, of: ListName, name: str, *, default: bool | None, fields: Document, make: bool
+    ) -> SavedView:
+        if default is False:
+            self._store.undefault(user_id, of)
+        chosen = {"default_at": self._clock()} if default else {}
+        saved = self._store.put(user_id, of, name, fields | chosen, make=make)
+        if saved is None:
+            raise ViewNotFoundError(view_id(user_id, of, name))
+        return saved
 
     def delete(self, view: SavedView) -> None:
         with mongo_errors():

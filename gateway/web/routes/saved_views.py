@@ -114,7 +114,7 @@ def get_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> ViewOfList:
 def update_saved_view(view_id: ViewId, body: ViewEdit, parts: Parts, caller: Called) -> ViewOfList:
     found = _own(view_id, parts[SavedViews], caller)
     fields = body.model_dump(include={"query", "shared"}, exclude_none=True)
-    saved = parts[SavedViews].save(found.user_id, found.list, found.name, default=body.default, **fields)
+    saved = parts[SavedViews].change(found, default=body.default, **fields)
     return ViewOfList.of(saved, viewer_of(caller), parts[SavedViews].default(found.user_id, found.list))
 
 

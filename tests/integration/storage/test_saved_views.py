@@ -83,3 +83,12 @@ def test_a_user_has_so_many_and_no_more(keeping: Keeping, monkeypatch: pytest.Mo
     keeping.save("2", "status=error")
     keeping.save("3", user="bert")
     assert keeping.names() == ["1", "2"]
+
+
+def test_a_view_that_is_deleted_while_it_is_changed_stays_deleted(keeping: Keeping) -> None:
+    view = keeping.save("failed", "status=error")
+    keeping.views.delete(view)
+    with pytest.raises(ViewNotFoundError):
+        keeping.views.change(view, default=True)
+    assert keeping.names() == []
+    assert keeping.save("failed", "status=error").default_at is None
