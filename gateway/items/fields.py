@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from attrs import Factory, define
@@ -89,6 +90,8 @@ class FieldCounts:
     #: Whether there are fields that are not counted, because there are too many or their names are too long.
     has_more: bool = False
     _fields: dict[Path, FieldCount] = Factory(dict)
+    #: Whether these are all items that there were when they were counted.
+    is_complete: bool = False
 
     def add(self, row: Mapping[str, Any]) -> None:
         for name, value in row.items():
@@ -166,15 +169,18 @@ class FieldCounting:
     _jobs: JobStore
     _monotonic: Callable[[], float] = time.monotonic
 
-    def of(self, attempts: Sequence[tuple[str, int]]) -> list[FieldCounts]:
+    def of(
+        self, attempts: Sequence[tuple[str, int]], said: Mapping[str, int | None] = MappingProxyType({})
+    ) -> list[FieldCounts]:
         """The counts of the items of each attempt of a job; only of the first items where all would take longer than
-        `LOOK_SECONDS`.
+        `LOOK_SECONDS`. `said`: how many items jobs that have ended say that they have; where that is the number
+        of those that are counted, nothing is counted anew to find out whether some came late.
         """
         until = self._monotonic() + LOOK_SECONDS
-        return [self._count(job_id, attempt, until) for job_id, attempt in attempts]
+        return [self._count(job_id, attempt, until, said.get(job_id)) for job_id, attempt in attempts]
 
-    def _count(self, job_id: str, attempt: int, until: float) -> FieldCounts:
-        counts = self._kept(job_id, attempt)
+    def _count(self, job_id: str, attempt: int, until: float, said: int | None) -> FieldCounts:
+        counts = self._kept(job_id, attempt, said)
         before = counts.items
         for last, item in self._items.look(job_id, attempt, counts.last):
             counts.items, counts.last = counts.items + 1, last
@@ -182,12 +188,16 @@ class FieldCounting:
                 counts.add(item.row)
             if self._monotonic() > until:
                 break
+        else:
+            counts.is_complete = True
         if counts.items > before:
             self._keep(counts)
         return counts
 
-    def _kept(self, job_id: str, attempt: int) -> FieldCounts:
+    def _kept(self, job_id: str, attempt: int, said: int | None) -> FieldCounts:
         kept = self._counts.find(job_id, attempt)
+        if kept is not None and kept.items == said:
+            return kept
         # items of a batch can become visible out of order: if some came late, all are counted again
         if kept is None or self._items.count(job_id, attempt, up_to=kept.last) != kept.items:
             return FieldCounts(job_id, attempt)

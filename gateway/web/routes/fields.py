@@ -250,18 +250,18 @@ def get_spider_fields(
     )  # fmt: skip
     with mongo_errors():
         jobs = parts[JobQueries].page(wanted, RUNS_OVER).jobs[::-1]
-        counts = parts[FieldCounting].of([(job.id, job.newest) for job in jobs])
+        said = {job.id: job.progress.items_count for job in jobs if job.progress}
+        counts = parts[FieldCounting].of([(job.id, job.newest) for job in jobs], said)
         found = over_runs(counts)
         lower = [one.path for one in found if one.since is not None][:_LOOKED_FOR]
         places = parts[MissingFields].places(jobs[-1].id, jobs[-1].newest, lower) if jobs else {}
-        complete = all(parts[ItemStore].count(one.job_id, one.attempt) == one.items for one in counts)
     return SpiderFieldsView(
         runs=[
             SpiderRunView(job_id=job.id, version=job.spec.version, finished_at=job.finished_at, counted=one.items)
             for job, one in zip(jobs, counts, strict=True)
         ],
         fields=[_over_runs(one, jobs, places.get(one.path, [])) for one in found],
-        complete=complete,
+        complete=all(one.is_complete for one in counts),
     )
 
 

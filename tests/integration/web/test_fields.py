@@ -10,8 +10,10 @@ from jobs import make_job
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
+from gateway.items.fields import FieldCounting, FieldCountStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus, new_job_id
+from gateway.jobs.store import JobStore
 
 Keep = Callable[[Job], Job]
 Fields = dict[str, Any]
@@ -204,3 +206,18 @@ def test_fields_of_a_spiders_runs_and_since_when_and_where_one_is_missing(
     assert gateway.get("/spiders/shop/over/fields", params={"site": "none"}).json()["runs"] == []
     refused = gateway.get("/spiders/shop/over/fields", params={"schedule_id": "x"})
     assert refused.status_code == 422
+
+
+def test_that_all_items_of_a_run_are_counted_is_found_out_without_counting_them_again(
+    items: ItemStore, keep: Keep, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = keep(ended())
+    put(items, job, [{"n": number} for number in range(3)])
+    counting = FieldCounting(items, FieldCountStore(database), JobStore(database))
+    (first,) = counting.of([(job.id, 1)], {job.id: 3})
+    monkeypatch.delattr(ItemStore, "count")
+    (again,) = counting.of([(job.id, 1)], {job.id: 3})
+    assert (first.items, first.is_complete, again.items, again.is_complete) == (3, True, 3, True)
+    items.insert([Item(job.id, 1, 4, {"n": 4})])
+    (more,) = counting.of([(job.id, 1)], {job.id: 3})
+    assert more.items == 4
