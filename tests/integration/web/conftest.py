@@ -23,6 +23,7 @@ from gateway.jobs.store import JobStore
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
+from gateway.status import health
 from gateway.stores.mongo import connect
 from gateway.web.http_protocol import BoundedProtocol
 
@@ -52,6 +53,12 @@ def _serve(settings: Settings) -> Iterator[httpx2.Client]:
     finally:
         server.should_exit = True
         thread.join(60)
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of the health waits for its checks: on a busy machine it would have answers of before."""
+    monkeypatch.setattr(health, "_SOON", health._PATIENCE)
 
 
 @pytest.fixture(scope="session")

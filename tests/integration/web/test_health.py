@@ -29,11 +29,14 @@ from gateway.projects.eggs import SpiderStore
 from gateway.retention.retention import UnreadableStore
 from gateway.settings import Settings
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry
+from gateway.status import health
 from gateway.stores.document_format import Format, enter
 from gateway.stores.mongo import connect, round_trip
 from gateway.stores.unanswered import Unanswered
 
 Serve = Callable[[Settings], AbstractContextManager[httpx2.Client]]
+
+pytestmark = pytest.mark.usefixtures("unhurried")
 
 
 def test_health_is_ok_once_everything_gives_a_sign_of_life(
@@ -380,8 +383,9 @@ def test_what_mongodb_refuses_is_not_put_down_to_its_absence(serve: Serve, setti
 
 
 def test_a_store_that_is_silent_keeps_few_reports_waiting_and_is_named(
-    serve: Serve, settings: Settings, tmp_path: Path
+    serve: Serve, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(health, "_SOON", 0.5)
     with valkey_server(tmp_path) as redis, serve(settings.model_copy(update={"redis_url": str(redis)})) as gateway:
         gateway.get("/health")
         with redis.frozen():

@@ -27,6 +27,8 @@ from gateway.stores.mongo import connect
 Serve = Callable[[Settings], AbstractContextManager[httpx2.Client]]
 URL = "http://127.0.0.1:6800"
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 @pytest.fixture(scope="module")
 def own_settings(settings: Settings) -> Settings:

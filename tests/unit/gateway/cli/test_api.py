@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import ssl
 from threading import Timer
 from unittest.mock import patch
 
+import httpcore2
 import httpx2
 import pytest
 from unit.gateway.cli.conftest import Answer, StandIn
@@ -13,7 +13,7 @@ from gateway.cli.api import Api, ApiError
 
 @pytest.mark.parametrize(("url", "loads"), [("http://127.0.0.1:8001", 0), ("https://crawl.example.com", 1)])
 def test_authorities_are_loaded_for_tls_alone(url: str, loads: int) -> None:
-    with patch.object(ssl, "create_default_context", wraps=ssl.create_default_context) as loaded:
+    with patch.object(httpcore2, "default_ssl_context", wraps=httpcore2.default_ssl_context) as loaded:
         Api(url).client.close()
     assert loaded.call_count == loads
 
