@@ -13,8 +13,8 @@ from gateway.clock import Clock, utc_now
 from gateway.dispatch.egg_delivery import EggRefusal
 from gateway.projects.versions import VersionStore
 from gateway.signals.deliveries import DeliveryStore
-from gateway.signals.endpoints import EndpointStore, deliveries_of
-from gateway.signals.events import SignalEvent, event_of_live, event_of_refusal
+from gateway.signals.endpoints import EndpointStore, tell
+from gateway.signals.events import event_of_live, event_of_refusal
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class DeploySignals:
             return
         self._looked_at = self._monotonic()
         for project in self._versions.untold(PROJECTS):
-            self._tell(event_of_live(project, self._public_url))
+            tell(event_of_live(project, self._public_url), self._endpoints, self._deliveries)
             self._versions.told(project)
 
     def refused(self, refusal: EggRefusal) -> None:
@@ -48,9 +48,7 @@ class DeploySignals:
         the same as an answer, and what was stored is brought to the node again.
         """
         try:
-            self._tell(event_of_refusal(refusal, self._clock(), self._public_url))
+            event = event_of_refusal(refusal, self._clock(), self._public_url)
+            tell(event, self._endpoints, self._deliveries)
         except PyMongoError as error:
             log.warning("refusal_not_told", **refusal.egg._asdict(), error=str(error))
-
-    def _tell(self, event: SignalEvent) -> None:
-        self._deliveries.add(list(deliveries_of(event, self._endpoints.told_of(event.user_id), event.at)))

@@ -386,6 +386,11 @@ def deliveries_of(event: SignalEvent, endpoints: Sequence[Endpoint], now: dateti
     return deliveries_to([one for one in told if one.wants(event)], event, now)
 
 
+def tell(event: SignalEvent, endpoints: EndpointStore, deliveries: DeliveryStore) -> None:
+    """Make the deliveries of the event for all endpoints that want it. Raises PyMongo's errors."""
+    deliveries.add(list(deliveries_of(event, endpoints.told_of(event.user_id), event.at)))
+
+
 def deliveries_to(endpoints: Sequence[Endpoint], event: SignalEvent, now: datetime) -> Iterator[Delivery]:
     """One for each of these; one that is not active can have it sent again later."""
     for endpoint in endpoints:

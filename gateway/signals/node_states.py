@@ -20,8 +20,8 @@ from gateway.crash_points import state_change
 from gateway.nodes.health import NodeWatch
 from gateway.nodes.store import Node, NodeStore
 from gateway.signals.deliveries import DeliveryStore
-from gateway.signals.endpoints import EndpointStore, deliveries_of
-from gateway.signals.events import SignalEvent, event_of_node
+from gateway.signals.endpoints import EndpointStore, tell
+from gateway.signals.events import event_of_node
 from gateway.stores.documents import Documents, moment, text
 from gateway.stores.mongo import Document, Repeating
 
@@ -96,12 +96,13 @@ class NodeAnnouncing:
 
     def _is_down(self, node: Node) -> None:
         down = DownNode(node.id, node.heartbeat_at)
-        self._tell(event_of_node(*down, self._clock(), self._public_url, is_up=False))
+        self._tell(down, is_up=False)
         self._states.put(down)
 
     def _is_up(self, down: DownNode) -> None:
-        self._tell(event_of_node(*down, self._clock(), self._public_url, is_up=True))
+        self._tell(down, is_up=True)
         self._states.remove(down)
 
-    def _tell(self, event: SignalEvent) -> None:
-        self._deliveries.add(list(deliveries_of(event, self._endpoints.told_of(event.user_id), event.at)))
+    def _tell(self, down: DownNode, *, is_up: bool) -> None:
+        event = event_of_node(*down, self._clock(), self._public_url, is_up=is_up)
+        tell(event, self._endpoints, self._deliveries)
