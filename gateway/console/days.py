@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from datetime import date
 from typing import Any, NamedTuple
 
 from gateway.access.keys import Caller
@@ -17,8 +18,8 @@ LISTED = 30
 #: The parts of a bar, from below: what went well comes first.
 _STACK = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
 #: The width of a bar with its gap, and the height of a picture; the same of a small one in a list.
-_STEP, _HEIGHT = 8, 96
-_SMALL_STEP, _SMALL_HEIGHT = 4, 20
+STEP, HEIGHT = 8, 96
+SMALL_STEP, SMALL_HEIGHT = 4, 20
 #: Shares below these are bad, or a warning.
 _BAD, _WARN = 0.5, 0.9
 
@@ -72,11 +73,11 @@ def in_list(found: dict[str, RunHistory]) -> dict[str, Any]:
     """What the template of a list needs for `spark`: the picture and the totals of each subject that has had runs."""
     totals = {subject: history.total for subject, history in found.items()}
     some = {subject for subject, total in totals.items() if total.ended}
-    sparks = {subject: runs_picture(found[subject], _SMALL_STEP, _SMALL_HEIGHT) for subject in some}
+    sparks = {subject: runs_picture(found[subject], SMALL_STEP, SMALL_HEIGHT) for subject in some}
     return {"sparks": sparks, "totals": totals}
 
 
-def runs_picture(history: RunHistory, step: int = _STEP, height: int = _HEIGHT) -> DayPicture:
+def runs_picture(history: RunHistory, step: int = STEP, height: int = HEIGHT) -> DayPicture:
     """How many runs ended on each day, those that failed on top of the others."""
     most = max((day.totals.ended for day in history.days), default=0)
     bars = [
@@ -101,11 +102,12 @@ def _stacked(totals: RunTotals, scale: float, height: int) -> list[BarPart]:
 def _ends(day: DayTotals) -> str:
     """`1 June: 3 finished, 1 error`."""
     ends = ", ".join(f"{count(number)} {status}" for status, number in day.totals.runs.items())
-    return f"{_date(day)}: {ends}"
+    return f"{shown_day(day.day)}: {ends}"
 
 
-def _date(day: DayTotals) -> str:
-    return f"{day.day.day} {day.day:%B}"
+def shown_day(day: date) -> str:
+    """`1 June`."""
+    return f"{day.day} {day:%B}"
 
 
 def _picture(
@@ -122,10 +124,10 @@ def _picture(
     bars = []
     for place, (day, value) in enumerate(zip(history.days, values, strict=True)):
         if value is not None:
-            tall = bar_height(value, highest, _HEIGHT)
-            part = BarPart(status_of(value), round(_HEIGHT - tall, 1), tall)
-            bars.append(DayBar(place * _STEP, f"{_date(day)}: {written(value)}", [part]))
-    return DayPicture(words, written(highest) if bars else "", len(values) * _STEP, _HEIGHT, _STEP - 1, bars)
+            tall = bar_height(value, highest, HEIGHT)
+            part = BarPart(status_of(value), round(HEIGHT - tall, 1), tall)
+            bars.append(DayBar(place * STEP, f"{shown_day(day.day)}: {written(value)}", [part]))
+    return DayPicture(words, written(highest) if bars else "", len(values) * STEP, HEIGHT, STEP - 1, bars)
 
 
 def bar_height(value: float, most: float | None, height: int) -> float:

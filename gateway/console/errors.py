@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 from fastapi import Request, Response
 
 from gateway.access.keys import Caller, Scope
-from gateway.console.days import BarPart, DayBar, DayPicture, bar_height
+from gateway.console.days import (
+    HEIGHT,
+    SMALL_HEIGHT,
+    SMALL_STEP,
+    STEP,
+    BarPart,
+    DayBar,
+    DayPicture,
+    bar_height,
+    shown_day,
+)
 from gateway.console.formats import count
 from gateway.console.job import tab
 from gateway.console.jobs import read_query
@@ -36,9 +46,7 @@ router = Pages()
 
 #: Groups that the page of a spider shows.
 _OF_SPIDER = 10
-#: The width of a bar with its gap, and the height of a picture; the same of a small one in a list.
-_STEP, _HEIGHT = 8, 96
-_SMALL_STEP, _SMALL_HEIGHT = 4, 20
+#: The width of a run's bar with its gap.
 _RUN_STEP = 12
 _VIEWS: tuple[tuple[str, dict[str, str]], ...] = (
     ("All", {}),
@@ -78,7 +86,7 @@ def error_page(error_id: ErrorGroupId, request: Request, parts: Parts, caller: C
         request,
         "errors/one.html",
         error=error,
-        picture=_picture(error.days, parts, DAYS_KEPT, _STEP, _HEIGHT),
+        picture=_picture(error.days, parts, DAYS_KEPT, STEP, HEIGHT),
         days=DAYS_KEPT,
         width=RUNS_LOOKED_AT * _RUN_STEP,
         lately=_lately(jobs, {run.job_id: run.count for run in error.recent_runs}),
@@ -130,7 +138,7 @@ def places_of(example: ErrorExampleView, viewer: Viewer) -> ErrorPlaces:
 
 
 def _sparks(found: ErrorPage, parts: GatewayParts) -> dict[str, DayPicture]:
-    return {one.error_id: _picture(one.days, parts, GONE_DAYS, _SMALL_STEP, _SMALL_HEIGHT) for one in found.errors}
+    return {one.error_id: _picture(one.days, parts, GONE_DAYS, SMALL_STEP, SMALL_HEIGHT) for one in found.errors}
 
 
 def _picture(days: Sequence[DayErrorsView], parts: GatewayParts, number: int, step: int, height: int) -> DayPicture:
@@ -143,7 +151,7 @@ def _picture(days: Sequence[DayErrorsView], parts: GatewayParts, number: int, st
         if 0 <= place < number:
             tall = bar_height(one.count, most, height)
             runs = f"{count(one.runs)} run{'s' if one.runs != 1 else ''}"
-            title = f"{one.day.day} {one.day:%B}: {count(one.count)} in {runs}"
+            title = f"{shown_day(one.day)}: {count(one.count)} in {runs}"
             part = BarPart(JobStatus.ERROR.value, round(height - tall, 1), tall)
             bars.append(DayBar(place * step, title, [part]))
     return DayPicture("Occurrences", count(most) if most else "", number * step, height, step - 1, bars)
