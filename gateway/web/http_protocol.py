@@ -225,8 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if held - self.transport.get_write_buffer_size() >= READ_BYTES:
             self._look_later()
         else:
-            log.info("slow_client_dropped", path=self.cycle.scope["path"] if self.cycle else None)
-            self.transport.abort()
+            _cut_off(self)
 
     def _drop_slowest(self) -> None:
         """A user's answers are made one after the other, but many may wait to be read."""
@@ -241,8 +240,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if too_much <= 0 or now - since <= IDLE_SECONDS:
                 break
             too_much -= _unread_by(one)
-            log.info("slow_client_dropped", path=one.cycle.scope["path"] if one.cycle else None)
-            one.transport.abort()
+            _cut_off(one)
 
     def _stop_looking(self) -> None:
         if self._reading is not None:
@@ -289,6 +287,11 @@ class BoundedProtocol(HttpToolsProtocol):
         oldest = next(iter(crowd))
         if self.loop.time() - oldest._idle_since > IDLE_SECONDS:  # noqa: SLF001 - of our own kind
             oldest.transport.abort()
+
+
+def _cut_off(slow: BoundedProtocol) -> None:
+    log.info("slow_client_dropped", path=slow.cycle.scope["path"] if slow.cycle else None)
+    slow.transport.abort()
 
 
 def _unread_by(one: BoundedProtocol) -> int:
