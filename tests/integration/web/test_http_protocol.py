@@ -293,7 +293,8 @@ def received(connection: socket.socket, pause: int = 0) -> int:
 def test_where_handles_become_few_those_go_who_only_wait(
     server: Server, client: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_protocol, "IDLE_SECONDS", 0)
+    # the loop's clock counts milliseconds: all of this may happen in one
+    monkeypatch.setattr(http_protocol, "IDLE_SECONDS", -1)
     monkeypatch.setattr(BoundedProtocol, "most_connections", 5)
     client.sendall(POST + b"Content-Length: 1\r\n\r\n")
     wait_until(lambda: server.counts() == (1, 0), what="a request under way")
