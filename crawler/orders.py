@@ -46,6 +46,7 @@ class Fetch:
     obey_robots: bool | None = None
     retry_codes: list[int] | None = None
     rate_limit: str | None = None
+    respect: list[str] | None = None
 
     @property
     def variant(self) -> str:

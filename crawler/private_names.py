@@ -9,11 +9,12 @@ from __future__ import annotations
 import scrapy
 from scrapy.utils.misc import load_object
 
-from crawler.scrapy_versions import HAS_FRONTIER, VERSION, UnknownScrapyError
+from crawler.scrapy_versions import HAS_CRAWL_DELAY, HAS_FRONTIER, VERSION, UnknownScrapyError
 from gateway.private_names import names_of
 
 _SINCE_2_13 = VERSION >= (2, 13)
 _ENGINE = "scrapy.core.engine.ExecutionEngine"
+_ROBOTS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 
 #: Attributes of a class, or of its objects, and what each is for.
 _NEEDED: dict[str, tuple[str, ...]] = {
@@ -28,6 +29,8 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "scrapy.core.downloader.handlers.DownloadHandlers": ("_handlers",),
     # the pace of a site, and when a request was sent
     "scrapy.core.downloader.Downloader": ("_process_queue", "_download", "slots"),
+    # what robots.txt says of pace and license
+    **({_ROBOTS: ("_parse_robots", "_parsers", "_robotstxt_useragent")} if HAS_CRAWL_DELAY else {}),
     # the spider's arguments, and signals
     "scrapy.crawler.Crawler": ("_create_spider",),
     "scrapy.crawler.CrawlerProcess": ("_signal_shutdown",),

@@ -28,6 +28,8 @@ HAS_FRONTIER = VERSION >= (2, 14)
 #: Since then Scrapy hands no spider to components' methods, and download handlers are coroutines.
 _WITHOUT_SPIDER = VERSION >= (2, 14)
 HAS_ASYNC_ROBOTS = _WITHOUT_SPIDER
+#: Since then robots.txt's `Crawl-delay` is read, and its content can be seen.
+HAS_CRAWL_DELAY = VERSION >= (2, 18)
 #: The reactor for which our part of a crawl is written; before 2.13 it is not Scrapy's default.
 ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 #: The setting with the resolver's class in this version. Under the other name our resolver would have no effect.

@@ -169,14 +169,14 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
         super().__init__(crawler)
         self._pool._factory = ConnectionFactory  # noqa: SLF001 - as Scrapy does with its own
         self._limits = ResponseLimits(crawler)
-        self._pacing = crawler.get_extension(Pacing)
+        pacing = crawler.get_extension(Pacing)
+        assert pacing is not None  # noqa: S101 - the add-on has put it in
+        self._pacing = pacing
         self._allowed = public_address.parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
         self._downloads: set[asyncio.Task[Any]] = set()
         self._stopping = False
 
     async def download_request(self, request: Request) -> Response:
-        if self._pacing is None:
-            return await self.fetch(request)
         async with self._pacing.turn(request):
             return await self.fetch(request)
 

@@ -49,8 +49,8 @@ def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
     if options.user_agent:
         # robots.txt is checked before the request gets this header
         changed |= {"USER_AGENT": options.user_agent, "ROBOTSTXT_USER_AGENT": options.user_agent}
-    if options.obey_robots is not None:
-        changed["ROBOTSTXT_OBEY"] = options.obey_robots
+    if options.obey_robots is not None or options.respect:
+        changed["ROBOTSTXT_OBEY"] = options.obey_robots or bool(options.respect)
     if options.concurrency:
         # `Pacing` enforces the limit; these settings let as many requests get there
         changed |= {"CONCURRENT_REQUESTS": options.concurrency, "CONCURRENT_REQUESTS_PER_DOMAIN": options.concurrency}

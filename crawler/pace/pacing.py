@@ -1,4 +1,6 @@
-"""How often a crawl may ask: its pauses, its own rate, and the rate that it shares with other crawls of its site."""
+"""How often a crawl may ask: its pauses, its own rate, and what it shares with other crawls: the rate of its site,
+and the delay that a host's robots.txt asks for.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,9 @@ import random
 from collections import defaultdict
 from contextlib import asynccontextmanager, nullcontext, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 from scrapy import signals
-from scrapy.exceptions import NotConfigured
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawler import extras
@@ -84,14 +85,14 @@ class OwnRate:
 
 
 class SharedRate:
-    """Turns that all crawls of a site share through Redis. While Redis does not answer, this crawl uses the whole
-    rate alone, so that it neither fails nor waits.
+    """Turns that all crawls of a site or host share through Redis. While Redis does not answer, this crawl uses the
+    whole rate alone, so that it neither fails nor waits.
     """
 
-    def __init__(self, shared: SiteRateLimit, own: OwnRate, site: str) -> None:
+    def __init__(self, shared: SiteRateLimit, own: OwnRate, what: str) -> None:
         self._shared = shared
         self._own = own
-        self._site = site
+        self._what = what
         self._rests_until = 0.0
         self._rest = REST_SECONDS
         self._is_away = False
@@ -123,17 +124,14 @@ class SharedRate:
     def _begin_rest(self, error: Exception) -> None:
         if not self._is_away:
             reason = str(error) or "no answer in time"
-            logger.warning(
-                "The rate limit of site %s holds for this crawl alone until Redis answers again: %s",
-                self._site, reason,
-            )  # fmt: skip
+            logger.warning("%s holds for this crawl alone until Redis answers again: %s", self._what, reason)
         self._is_away = True
         self._rests_until = monotonic() + self._rest
         self._rest = min(REST_SECONDS_MAX, self._rest * 2)
 
     def _end_rest(self) -> None:
         if self._is_away:
-            logger.info("The rate limit of site %s holds for all of its crawls together again", self._site)
+            logger.info("%s holds for all of its crawls together again", self._what)
         self._is_away, self._rest = False, REST_SECONDS
 
 
@@ -205,34 +203,46 @@ class _Host:
 
 
 class Pacing:
-    """Extension that every download handler asks for a turn. A crawl without pauses and limits does not have it."""
+    """Extension that every download handler asks for a turn."""
 
     def __init__(self, crawler: Crawler, pauses: Pauses | None, places: int | None, gates: list[Gate]) -> None:
         self._crawler = crawler
         self._pauses = pauses
         self._place = asyncio.Semaphore(places) if places else nullcontext()
         self._gates = gates
+        self._apart: dict[str, Gate] = {}
         self._hosts: defaultdict[str, _Host] = defaultdict(_Host)
+        self._holds = bool(pauses or gates or places)
         self._sleepers = 0
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         options = crawler.settings.get(FETCH_OPTIONS) or Fetch()
         pauses, gates = Pauses.of(options), _gates(crawler.settings, options)
-        if not (pauses or gates or options.concurrency):
-            raise NotConfigured
         if pauses:
             logger.info("Pausing for %g to %g s between two requests to a host", pauses.shortest, pauses.longest)
         self = cls(crawler, pauses, options.concurrency, gates)
         crawler.signals.connect(self.close, signals.engine_stopped)
         return self
 
+    def keep_apart(self, host: str, seconds: float) -> None:
+        """From now on, send requests of all crawls to this host, with its port, so many seconds apart."""
+        self._apart[host] = Gate(_shared("host", host, 1 / seconds, self._crawler.settings.get(RATE_LIMIT_REDIS_URL)))
+        self._holds = True
+
     @asynccontextmanager
     async def turn(self, request: Request) -> AsyncIterator[None]:
         """Wait until the request can be sent. Raises `StoppedError` if the crawl is closed before."""
-        host = self._hosts[urlparse_cached(request).hostname or ""] if self._pauses else _Host()
+        if not self._holds:
+            yield
+            return
+        url = urlparse_cached(request)
+        host = self._hosts[url.hostname or ""] if self._pauses else _Host()
+        apart = self._apart.get(url.netloc)
         async with host.next:
             await self._sleep(host.not_before - monotonic())
+            if apart:
+                await apart.wait(self._sleep)
             await self._place.__aenter__()
             try:
                 for gate in self._gates:
@@ -253,7 +263,7 @@ class Pacing:
         return self._sleepers > 0
 
     async def close(self) -> None:
-        for gate in self._gates:
+        for gate in (*self._gates, *self._apart.values()):
             await gate.close()
 
     async def _sleep(self, seconds: float) -> None:
@@ -268,7 +278,7 @@ class Pacing:
             self._sleepers -= 1
 
     def _go_on(self) -> None:
-        if (self._pauses or self._gates) and is_closing(self._crawler):
+        if (self._pauses or self._gates or self._apart) and is_closing(self._crawler):
             raise StoppedError("the crawl was stopped")
 
 
@@ -277,25 +287,27 @@ def _gates(settings: BaseSettings, options: Fetch) -> list[Gate]:
     gates = [Gate(OwnRate(parse_rate(options.rate_limit)))] if options.rate_limit else []
     limit, site = settings.get(SITE_RATE_LIMIT), settings.get(RATE_LIMIT_SITE)
     if limit and site:
-        gates.append(Gate(_site_rate(site, parse_rate(limit), settings.get(RATE_LIMIT_REDIS_URL))))
+        gates.append(Gate(_shared("site", site, parse_rate(limit), settings.get(RATE_LIMIT_REDIS_URL))))
         logger.info("Asking for at most %s together with all other crawls of site %s", limit, site)
     return gates
 
 
-def _site_rate(site: str, rate: float, redis_url: str | None) -> Rate:
-    own = OwnRate(rate)
+_WHAT = {"site": "The rate limit of site %s", "host": "The crawl delay of %s"}
+
+
+def _shared(kind: Literal["site", "host"], name: str, rate: float, redis_url: str | None) -> Rate:
+    """The turns at a site or a host, shared with other crawls where the node has a Redis for that."""
+    what, own = _WHAT[kind] % name, OwnRate(rate)
     if not redis_url:
-        logger.warning(
-            "The rate limit of site %s holds for this crawl alone: the node has no Redis to share it", site
-        )
+        logger.warning("%s holds for this crawl alone: the node has no Redis to share it", what)
         return own
     if not extras.has("redis"):
-        logger.warning("The rate limit of site %s holds for this crawl alone: the project's Python lacks redis", site)
+        logger.warning("%s holds for this crawl alone: the project's Python lacks redis", what)
         return own
     # a tenth of a second that few crawls need
-    from gateway.stores.site_rate_limit import SiteRateLimit, site_rate_key  # noqa: PLC0415 - as above
+    from gateway.stores.site_rate_limit import SiteRateLimit, rate_key  # noqa: PLC0415 - as above
 
-    return SharedRate(SiteRateLimit.open(redis_url, site_rate_key(site), rate), own, site)
+    return SharedRate(SiteRateLimit.open(redis_url, rate_key(kind, name), rate), own, what)
 
 
 # --- a `start()` that awaits nothing must not take the turn of all others

@@ -1,27 +1,44 @@
-"""robots.txt: fetched once for all requests that wait for it."""
+"""robots.txt: fetched once for all requests that wait for it, and obeyed in what it says besides what is forbidden:
+how fast to ask, and under which license.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections import defaultdict
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
-from crawler.scrapy_versions import HAS_ASYNC_ROBOTS
+from crawler.orders import Fetch
+from crawler.pace.pacing import Pacing
+from crawler.scrapy_versions import HAS_ASYNC_ROBOTS, HAS_CRAWL_DELAY
 from crawler.setting_names import FETCH_OPTIONS
+from gateway.contract.outbox import UNLICENSED
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
     from scrapy.robotstxt import RobotParser
     from scrapy.settings import BaseSettings
 
-    from crawler.orders import Fetch
+logger = logging.getLogger(__name__)
 
 _SCRAPYS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 _SCRAPYS_ORDER = 100
+#: Most seconds that a `Crawl-delay` counts for. Bing's documentation takes 1 to 30; longer ones forbid a crawl in all
+#: but name, and `Disallow` is there for that.
+MOST_DELAY = 30.0
+#: Hosts whose delays and licenses are in the crawl's stats, with their names: https://rslstandard.org/guide/robots-txt
+MOST_HOSTS = 20
+CRAWL_DELAY, LICENSE = "discoverybot/crawl_delay/", "discoverybot/license/"
+_LICENSE = re.compile(rb"^\s*license\s*:\s*(https?://\S{1,500})\s*(?:#.*)?$", re.IGNORECASE | re.MULTILINE)
 
 
 def use_robots(settings: BaseSettings) -> None:
@@ -31,23 +48,70 @@ def use_robots(settings: BaseSettings) -> None:
     name = "DOWNLOADER_MIDDLEWARES"
     orders = [order for key, order in settings.getdict(name).items() if key in {_SCRAPYS, RobotsTxtMiddleware}]
     order = orders[-1] if orders else _SCRAPYS_ORDER
-    options: Fetch | None = settings.get(FETCH_OPTIONS)
-    if order is None and options and options.obey_robots:
+    options = settings.get(FETCH_OPTIONS) or Fetch()
+    if options.respect and not HAS_CRAWL_DELAY:
+        raise ValueError("fetch.respect needs a project with Scrapy 2.18 or later")
+    if order is None and (options.obey_robots or options.respect):
         order = _SCRAPYS_ORDER
     settings.set_in_component_priority_dict(name, RobotsTxtMiddleware, None)
     settings.set_in_component_priority_dict(name, Robots if HAS_ASYNC_ROBOTS else RobotsTxtMiddleware, order)
 
 
+class UnlicensedError(IgnoreRequest):
+    """The site names a license, and the crawl respects that."""
+
+
 class Robots(RobotsTxtMiddleware):
-    """Scrapy's middleware with a fix. In Scrapy's own, the first request that waits for robots.txt takes the result
-    away from all others that wait, which are let through unchecked: one `Deferred` cannot be awaited twice (since
-    https://github.com/scrapy/scrapy/pull/6802). Older versions, which answer with a `Deferred`, do not have this bug.
+    """Scrapy's middleware that also tells `Pacing` of a `Crawl-delay`, and notes licenses; with a fix. In Scrapy's
+    own, the first request that waits for robots.txt takes the result away from all others that wait, which are let
+    through unchecked: one `Deferred` cannot be awaited twice (since https://github.com/scrapy/scrapy/pull/6802).
+    Older versions, which answer with a `Deferred`, do not have this bug, and get none of the rest.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
+        options = crawler.settings.get(FETCH_OPTIONS) or Fetch()
+        self._needs_license = "rsl" in (options.respect or ())
+        self._licensed: set[str] = set()
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def robot_parser(self, request: Request) -> RobotParser | None:
         async with self._turns[urlparse_cached(request).netloc]:
             return await super().robot_parser(request)
+
+    def process_request_2(self, rp: RobotParser | None, request: Request) -> None:
+        super().process_request_2(rp, request)
+        if self._needs_license and urlparse_cached(request).netloc in self._licensed:
+            if self.crawler.stats:
+                self.crawler.stats.inc_value(UNLICENSED)
+            raise UnlicensedError("robots.txt names a license")
+
+    if HAS_CRAWL_DELAY:
+
+        async def _parse_robots(self, response: Response, netloc: str, request: Request) -> None:
+            await super()._parse_robots(response, netloc, request)
+            self._keep_apart(netloc)
+            found = _LICENSE.search(response.body) if response.status == HTTPStatus.OK else None
+            if found:
+                self._licensed.add(netloc)
+                url = found[1].decode(errors="replace")
+                logger.info("robots.txt of %s names a license: %s", netloc, url)
+                self._note(LICENSE, netloc, url)
+
+    def _keep_apart(self, netloc: str) -> None:
+        parser, pacing = self._parsers[netloc], self.crawler.get_extension(Pacing)
+        # a parser of the project's own may lack the method
+        ask = getattr(parser, "crawl_delay", None)
+        delay = ask(self._robotstxt_useragent or self._default_useragent) if ask and pacing else None
+        if pacing and delay and delay > 0:
+            kept = min(delay, MOST_DELAY)
+            logger.info(
+                "robots.txt of %s asks for %g s between two requests; they are %g s apart", netloc, delay, kept
+            )
+            self._note(CRAWL_DELAY, netloc, kept)
+            pacing.keep_apart(netloc, kept)
+
+    def _note(self, name: str, netloc: str, value: object) -> None:
+        stats = self.crawler.stats
+        if stats and sum(one.startswith(name) for one in stats.get_stats()) < MOST_HOSTS:
+            stats.set_value(name + netloc, value)

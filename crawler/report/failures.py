@@ -53,7 +53,7 @@ _CODES: tuple[tuple[type[Exception], Reason], ...] = (
 _PERMANENT = frozenset(
     {
         *(Reason.ADDRESS_FORBIDDEN, Reason.SITE_REFUSES, Reason.PAGE_MISSING, Reason.URL_UNSUPPORTED),
-        *(Reason.ARGUMENTS_WRONG, Reason.VARIABLE_MISSING, Reason.HANDLER_REFUSED),
+        *(Reason.ARGUMENTS_WRONG, Reason.VARIABLE_MISSING, Reason.HANDLER_REFUSED, Reason.PAYMENT_REQUIRED),
     }
 )
 #: Words for exceptions whose own text says nothing (Twisted's lists of failures), or nothing without the class.
@@ -205,6 +205,8 @@ def _status_code(status: int) -> Reason:
         return Reason.RATE_LIMITED
     if status >= _SERVER_ERROR:
         return Reason.SITE_FAILED
+    if status == HTTPStatus.PAYMENT_REQUIRED:
+        return Reason.PAYMENT_REQUIRED
     return Reason.SITE_REFUSES if status in _WANTS_LOGIN else Reason.PAGE_MISSING
 
 

@@ -26,7 +26,7 @@ _USER = "discoverybot"
 #: A user of our own Redis for spiders. With it they keep pages (`crawler.http_cache`) and the rates of sites
 #: (`gateway.stores.site_rate_limit`); everything else is closed to them.
 _SPIDERS = "spiders"
-_THEIR_KEYS = "~cache:* ~rate:site:*"
+_THEIR_KEYS = "~cache:* ~rate:host:* ~rate:site:*"
 _THEIR_COMMANDS = "+@connection -@dangerous +get +set +eval +evalsha +script|load +time"
 _REDIS_SETTINGS = frozenset({"redis_url", "redis_host", "redis_port", "redis_db"})
 #: Seconds for one check of a store that is not ours.

@@ -128,9 +128,15 @@ class FetchOptions(BaseModel, extra="forbid", frozen=True, strict=True):
     rate_limit: RateText | None = Field(
         default=None, description="The rate limit of this crawl alone, such as `30/m`."
     )
+    respect: Annotated[tuple[Literal["rsl"], ...], Field(max_length=1, strict=False)] | None = Field(
+        default=None,
+        description="`rsl`: ask for no page of a host whose robots.txt names a license (Really Simple Licensing).",
+    )
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
+        if self.respect and self.obey_robots is False:
+            raise ValueError("respect needs obey_robots, because robots.txt names the license")
         low, high = self.min_pause_seconds, self.max_pause_seconds
         if high is not None and high < (low or 0):
             raise ValueError("max_pause_seconds must not be below min_pause_seconds")
@@ -264,6 +270,8 @@ DEFAULT_PROJECT = "default"
 
 #: Nodes of an older protocol (`outbox.PROTOCOLS`) know no settings and variables, be they a crawl's or its project's.
 SETTINGS_PROTOCOL = 2
+#: Nodes of an older protocol do not know `fetch.respect`, and would ask for the pages.
+_RESPECT_PROTOCOL = 3
 
 
 class Number(NamedTuple):
@@ -397,7 +405,8 @@ def protocol_of(spec: CrawlSpec) -> int:
     """The oldest protocol (`outbox.PROTOCOLS`) of nodes that can do everything that the crawl itself asks for. The
     settings of its project might need a newer one.
     """
-    return max((protocol for name, protocol in _LATER.items() if is_given(spec, name)), default=1)
+    respects = _RESPECT_PROTOCOL if spec.fetch and spec.fetch.respect else 1
+    return max((respects, *(protocol for name, protocol in _LATER.items() if is_given(spec, name))))
 
 
 #: Files in an egg that say what it depends on. `REQUIREMENTS_ON_TOP` counts if the first is missing.

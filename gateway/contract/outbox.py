@@ -90,9 +90,9 @@ INSTANCE = "instance"
 
 #: The protocols: versions of what the platform and a node agree on, which is these files and the platform's requests
 #: to Scrapyd. Each stands for what a release has added: 1 is that of 0.1.0; 2 has settings, variables and
-#: expectations of crawls; in 3 an attempt has a folder `state/`. A node reports those that it speaks, and gets work
-#: if the platform speaks one of them. An older tailer beside a Scrapyd that speaks 3 ships everything but the
-#: progress of running attempts.
+#: expectations of crawls; in 3 an attempt has a folder `state/`, and a crawl `fetch.respect`. A node reports those
+#: that it speaks, and gets work if the platform speaks one of them. An older tailer beside a Scrapyd that speaks 3
+#: ships everything but the progress of running attempts.
 PROTOCOLS = frozenset({1, 2, 3})
 
 #: Format of the log, set by the crawler's add-on: milliseconds and zone in every head.
@@ -120,6 +120,8 @@ WITHDRAWN: dict[StopReason, str] = {"cancel": "cancelled", "pause": "paused"}
 
 #: Finish reason of a crawl that was ended early: it had broken what was expected of it (`Expect`).
 EXPECTATION_BROKEN = "expectation_broken"
+#: Stat: pages that were not asked for, because their host names a license and the crawl respects that.
+UNLICENSED = "discoverybot/unlicensed"
 #: Scrapy's finish reason of a crawl that its node has told to end.
 INTERRUPTED = "shutdown"
 #: Finish reason of a crawl that its own code alone has ended: `reactor.stop()`, `crawler.stop()`.

@@ -33,6 +33,9 @@ class Reason(StrEnum):
     # --- the site, and the way to it
     ADDRESS_FORBIDDEN = "address_forbidden"
     ROBOTS_FORBIDDEN = "robots_forbidden"
+    #: The site names a license, and the crawl respects that (`fetch.respect`).
+    LICENSE_REQUIRED = "license_required"
+    PAYMENT_REQUIRED = "payment_required"
     SITE_REFUSES = "site_refuses"
     RATE_LIMITED = "rate_limited"
     PAGE_MISSING = "page_missing"

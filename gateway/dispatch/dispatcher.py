@@ -407,7 +407,7 @@ class Dispatch:
             given = self._environment.handed_over(job.spec)
         except DiscoveryBotError as error:
             raise NodeRefusedError(error.message) from error
-        protocol = SETTINGS_PROTOCOL if given.env or given.settings else protocol_of(job.spec)
+        protocol = max(protocol_of(job.spec), SETTINGS_PROTOCOL if given.env or given.settings else 1)
         if not node.speaks(protocol):
             raise NodeRefusedError(f"node {node.id} does not speak protocol {protocol}, which the crawl needs")
         self._scrapyd.schedule(node.url, node_spec(job, assignment, given), given.env)

@@ -73,6 +73,19 @@ _ENDED: dict[Reason, Advice] = {
         ),
         "docs/reference/politeness.md",
     ),
+    Reason.LICENSE_REQUIRED: Advice(
+        "The site's robots.txt names a license for its pages, and the crawl respects that.",
+        (
+            Remedy("If you have a license, rerun without fetch.respect", Place.AGAIN),
+            Remedy("Otherwise choose another site"),
+        ),
+        "docs/reference/politeness.md#licenses-and-payment",
+    ),
+    Reason.PAYMENT_REQUIRED: Advice(
+        "The site asks to be paid for its pages (402). Nothing is ever paid automatically.",
+        (_FAILED_REQUESTS, Remedy("Ask the site for access, and rerun with its headers in fetch", Place.AGAIN)),
+        "docs/reference/politeness.md#licenses-and-payment",
+    ),
     Reason.VARIABLE_MISSING: Advice(
         "The code reads an environment variable that is not set.",
         (Remedy("Set the variable for the project", Place.PROJECT), _AGAIN),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gateway.contract.crawl import Expect
 from gateway.contract.expectations import Tally, breaches
-from gateway.contract.outbox import BROKE_DOWN, EXPECTATION_BROKEN, ITEMS_LOST, ErrorKind
+from gateway.contract.outbox import BROKE_DOWN, EXPECTATION_BROKEN, ITEMS_LOST, UNLICENSED, ErrorKind
 from gateway.contract.reasons import LIMITS, MISFITS, Reason, reason_of
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.job import GOOD_STATUSES, JobStatus
@@ -239,7 +239,7 @@ def _closed(report: SpiderReport) -> str:
 
 def _measured(report: SpiderReport) -> Outcome:
     tally = _tally(report)
-    if outcome := _start_failed(report, tally) or _forbidden_by_robots(report, tally):
+    if outcome := _start_failed(report, tally) or _forbidden(report, tally):
         return outcome
     if tally.pages == 0:
         if tally.errors == 0 or report.progress.requested_pages <= 0:
@@ -352,10 +352,23 @@ def _example(report: SpiderReport) -> str:
     return f" (the first: {example})" if example else ""
 
 
-def _forbidden_by_robots(report: SpiderReport, tally: Tally) -> Outcome | None:
-    forbidden = report.stats.get("robotstxt/forbidden")
-    if tally.pages or not isinstance(forbidden, int) or forbidden <= 0:
-        return None
-    message = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
-    # a forbidden page is no error; other requests that failed might succeed next time
-    return Outcome(JobStatus.ERROR, Reason.ROBOTS_FORBIDDEN, message + _example(report), tally.errors > 0)
+#: Stats of a crawl that was not allowed to fetch its pages: the reason, and what the site says.
+_FORBIDDEN = {
+    "robotstxt/forbidden": (
+        Reason.ROBOTS_FORBIDDEN,
+        "robots.txt forbids the start page; the spider's parameter obey_robots turns that off",
+    ),
+    UNLICENSED: (
+        Reason.LICENSE_REQUIRED,
+        "robots.txt names a license, and the crawl was asked to respect that (fetch.respect)",
+    ),
+}
+
+
+def _forbidden(report: SpiderReport, tally: Tally) -> Outcome | None:
+    for stat, (reason, message) in () if tally.pages else _FORBIDDEN.items():
+        pages = report.stats.get(stat)
+        if isinstance(pages, int) and pages > 0:
+            # a forbidden page is no error; other requests that failed might succeed next time
+            return Outcome(JobStatus.ERROR, reason, message + _example(report), tally.errors > 0)
+    return None

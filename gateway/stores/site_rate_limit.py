@@ -8,7 +8,7 @@ are given out in the order of asking.
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from typing import Literal, Self
 
 import redis.asyncio
 import redis.asyncio.retry
@@ -43,9 +43,9 @@ return 1
 """
 
 
-def site_rate_key(site: str) -> str:
-    """Key of a string: the theoretical arrival time of the next request of all crawls to the site."""
-    return f"rate:site:{site}"
+def rate_key(kind: Literal["site", "host"], name: str) -> str:
+    """Key of a string: the theoretical arrival time of the next request of all crawls to the site or host."""
+    return f"rate:{kind}:{name}"
 
 
 class SiteRateLimit:

@@ -15,7 +15,7 @@ from stores import StoreProcess
 from embedded.stack.ports import PortPicker
 from embedded.stack.stores import RedisServer, SnapshotFormat, StackStore, choose_mongo, choose_redis
 from gateway.settings import Settings
-from gateway.stores.site_rate_limit import SiteRateLimit, site_rate_key
+from gateway.stores.site_rate_limit import SiteRateLimit, rate_key
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def test_spiders_keep_pages_and_rates_there_and_reach_nothing_of_the_platf
 
 
 async def _reserve_twice(url: str) -> None:
-    limit = SiteRateLimit.open(url, site_rate_key("here"), 0.5)
+    limit = SiteRateLimit.open(url, rate_key("site", "here"), 0.5)
     try:
         assert [await limit.reserve(), await limit.reserve() > 0] == [0, True]
         await limit.withdraw()

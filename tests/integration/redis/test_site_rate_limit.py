@@ -11,9 +11,9 @@ from stores import StoreProcess, valkey_server
 
 from gateway.stores import site_rate_limit
 from gateway.stores.redis import connect_async
-from gateway.stores.site_rate_limit import ANSWER_SECONDS, MAX_RESERVED, SiteRateLimit, site_rate_key
+from gateway.stores.site_rate_limit import ANSWER_SECONDS, MAX_RESERVED, SiteRateLimit, rate_key
 
-KEY = site_rate_key("here")
+KEY = rate_key("site", "here")
 #: Seconds that all answers of a test may take on a busy machine: less than half the time between two reservations.
 LATE = 0.9
 

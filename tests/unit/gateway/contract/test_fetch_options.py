@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.contract.crawl import MASK, MAX_BYTES, CrawlSpec, FetchOptions
+from gateway.contract.crawl import MASK, MAX_BYTES, CrawlSpec, FetchOptions, protocol_of
+from gateway.contract.outbox import PROTOCOLS
 from gateway.contract.param_formats import parse_rate
 
 SECRETS = FetchOptions(
@@ -62,6 +63,8 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
         {"concurrency": True},
         {"retry_codes": [200]},
         {"rate_limit": "fast"},
+        {"respect": ["robots"]},
+        {"respect": ["rsl"], "obey_robots": False},
         {"DOWNLOAD_DELAY": 0},
     ],
 )
@@ -84,6 +87,12 @@ def test_secrets_are_neither_shown_nor_printed() -> None:
     assert shown.fetch.proxy == f"http://{MASK}@proxy.example:3128"
     for text in (repr(SECRETS), str(SECRETS), shown.model_dump_json()):
         assert not [secret for secret in ("t0ken", "c00kie", "p4ssword") if secret in text]
+
+
+def test_only_nodes_that_know_licenses_get_crawls_that_respect_them() -> None:
+    spec = CrawlSpec(spider="seo", start_urls=("http://a.example",), fetch=FetchOptions(respect=("rsl",)))
+    assert protocol_of(spec) == max(PROTOCOLS)
+    assert protocol_of(spec.model_copy(update={"fetch": FetchOptions()})) == 1
 
 
 def test_a_proxy_without_a_password_is_shown_as_it_is() -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gateway.contract.crawl import Expect
+from gateway.contract.outbox import UNLICENSED
 from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.jobs.backoff import backoff
@@ -179,6 +180,15 @@ def test_a_start_page_that_robots_txt_forbids_is_told_with_the_way_out() -> None
     outcome = decide(ended(spider))
     told = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
     assert outcome == (JobStatus.ERROR, Reason.ROBOTS_FORBIDDEN, told, False)
+
+
+def test_a_start_page_that_needs_a_license_is_told_with_the_option_that_asks_for_one() -> None:
+    stats = {"robotstxt/forbidden": 0, UNLICENSED: 2}
+    outcome = decide(ended(report(pages=0).model_copy(update={"stats": stats})))
+    assert (outcome.status, outcome.reason, outcome.retryable) == (JobStatus.ERROR, Reason.LICENSE_REQUIRED, False)
+    assert "fetch.respect" in outcome.message
+    some = decide(ended(report(pages=1, items=1).model_copy(update={"stats": stats})))
+    assert some.reason is Reason.COMPLETED, "pages of other hosts"
 
 
 @pytest.mark.parametrize(
