@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import struct
 import zipfile
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from attrs import define
+from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ValidationError
 
 from gateway.clock import Clock, utc_now
@@ -78,6 +81,21 @@ class NodeDependencies(NamedTuple):
     #: What is installed, as `name==version`.
     packages: tuple[str, ...] = ()
     log: str = ""
+    #: Advisories about what is installed, as sentences.
+    warnings: tuple[str, ...] = ()
+
+
+#: Versions before this one have a hole that concerns crawls, and its advisory.
+_MENDED = {"scrapy": (Version("2.17"), "GHSA-76g3-c3x4-crvx, downloads by s3://, which crawls here cannot make")}
+
+
+def _warnings(packages: Iterable[str]) -> Iterator[str]:
+    for package in packages:
+        name, _, version = package.partition("==")
+        with suppress(KeyError, InvalidVersion):
+            mended, advisory = _MENDED[name.lower()]
+            if Version(version) < mended:
+                yield f"{name} {version} has a known vulnerability ({advisory}): pin {mended} or later"
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -118,4 +136,5 @@ class Dependencies:
         except ValidationError:
             return NodeDependencies(node.id, "unknown", "its answer is of another release")
         reason = reason_of(answer.reason)
-        return NodeDependencies(node.id, answer.state, answer.message, reason, answer.packages, answer.log)
+        warnings = tuple(_warnings(answer.packages))
+        return NodeDependencies(node.id, answer.state, answer.message, reason, answer.packages, answer.log, warnings)

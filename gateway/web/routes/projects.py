@@ -96,6 +96,7 @@ _DEPENDENCIES: JsonDict = {
             "reason": None,
             "packages": ["itemloaders==1.3.2", "scrapy==2.14.1"],
             "log": "resolving the requirements\nInstalled 42 packages in 90ms\n",
+            "warnings": ["scrapy 2.14.1 has a known vulnerability (GHSA-76g3-c3x4-crvx): pin 2.17 or later"],
         }
     ],
 }
@@ -276,6 +277,7 @@ class NodeDependenciesView(BaseModel):
     )
     packages: list[str] = Field(description="What is installed, as `name==version`.")
     log: str = Field(description="What the installer has said so far.")
+    warnings: list[str] = Field(default=[], description="Known vulnerabilities of what is installed, as sentences.")
 
 
 class DependenciesView(BaseModel, json_schema_extra={"examples": [_DEPENDENCIES, _FAILED]}):

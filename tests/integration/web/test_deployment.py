@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
 import pytest
@@ -380,8 +381,10 @@ def test_requirements_in_the_form_become_a_part_of_the_egg_and_decide_whether_it
 class OtherRelease(BaseHTTPRequestHandler):
     """Scrapyd of a node that has a state which nobody knows here."""
 
+    answer: ClassVar[dict[str, Any]] = {"state": "queued", "message": 7, "packages": None}
+
     def do_GET(self) -> None:
-        body = b'{"status": "ok", "state": "queued", "message": 7, "packages": null}'
+        body = json.dumps({"status": "ok", **self.answer}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -414,35 +417,37 @@ def test_a_deployment_may_end_before_all_is_installed_and_the_command_line_waits
     assert (done.returncode, done.stdout) == (0, "✓ n1: 1 spider\nslow 1: 1 spider\n"), done.stderr
 
 
-def test_an_answer_that_is_not_understood_is_no_error(
-    door: httpx2.Client, node: Node, living: Callable[..., None]
-) -> None:
+class OlderScrapy(OtherRelease):
+    answer: ClassVar[dict[str, Any]] = {"state": "ready", "packages": ["Scrapy==2.14.1", "odd", "scrapyd==1.6"]}
+
+
+def told_by(
+    handler: type[OtherRelease], door: httpx2.Client, node: Node, living: Callable[..., None]
+) -> dict[str, Any]:
+    """What is told of an egg's installation by a node that answers so."""
     living(n1=str(node.client.base_url).rstrip("/"))
     assert post(door, egg(), "odd").status_code == 200
-    with ThreadingHTTPServer(("127.0.0.1", 0), OtherRelease) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         living(n1=f"http://127.0.0.1:{server.server_port}")
         answer = door.get("/projects/odd/versions/1.4/dependencies")
         server.shutdown()
     assert answer.status_code == 200, answer.text
     (told,) = answer.json()["nodes"]
+    return dict(told)
+
+
+def test_an_answer_that_is_not_understood_is_no_error(
+    door: httpx2.Client, node: Node, living: Callable[..., None]
+) -> None:
+    told = told_by(OtherRelease, door, node, living)
     assert (told["state"], told["message"]) == ("unknown", "its answer is of another release")
 
 
-@pytest.mark.parametrize(
-    ("files", "why"),
-    [
-        ({"egg": None}, "egg: is missing in the form"),
-        ({"egg": b"no ZIP"}, "egg: is not an egg"),
-        ({"egg": spoiled({6: 0xFF})}, "egg: is not an egg: the ZIP file cannot be read (zip file version"),
-        ({"egg": spoiled({9: 0x08, 46: 0xFF})}, "egg: is not an egg: the ZIP file cannot be read ('utf-8'"),
-        ({"egg": spoiled({0: 0x00})}, "egg: is not an egg: the ZIP file cannot be read (Bad magic"),
-        ({"requirements": b"\xff"}, "requirements: is not UTF-8 text"),
-        ({"requirements": bytes(3 << 20)}, "requirements: is larger than 2 MiB"),
-        ({"egg": pack({"shop/a.py": "", "EGG-INFO/requirements.txt": ""})}, "requirements: come with the egg"),
-    ],
-)
-def test_a_form_that_cannot_be_used_is_refused_with_the_field(door: httpx2.Client, files: Any, why: str) -> None:
-    answer = send_form(door, **files)
-    assert answer.status_code == 422
-    assert why in answer.json()["error"]["message"]
+def test_a_scrapy_with_a_known_vulnerability_is_warned_of(
+    door: httpx2.Client, node: Node, living: Callable[..., None]
+) -> None:
+    (warning,) = told_by(OlderScrapy, door, node, living)["warnings"]
+    assert "Scrapy 2.14.1" in warning
+    assert "GHSA-76g3-c3x4-crvx" in warning
+    assert "pin 2.17" in warning
