@@ -18,6 +18,7 @@ from scrapy.utils.misc import load_object
 from crawler import extras, setting_names
 from crawler.closing import Closing
 from crawler.frontier.scheduler import ResumableScheduler, StartOutput, follows_requests
+from crawler.net.bot_auth import BotSignature
 from crawler.net.egress import (
     EgressCheck,
     EgressDownloadHandler,
@@ -61,7 +62,8 @@ _DOWNLOADER_MIDDLEWARES = {
     AttributeLimit: 589,
     FetchProxy: 749,
     MetaProxy: 750,
-    FetchIdentity: 897,
+    FetchIdentity: 896,
+    BotSignature: 897,
     EgressCheck: 898,
     ResponseLimits: 899,
 }

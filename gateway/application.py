@@ -46,6 +46,7 @@ from gateway.web.routes import (
     access,
     agents,
     alerts,
+    bot_identity,
     crawl,
     datasets,
     endpoints,
@@ -129,7 +130,7 @@ _ROUTERS = (
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
     *(run_days.router, error_groups.router),
     *(health.router, metrics.router, access.session_router, access.audit_router, keys.router, webhooks.router),
-    *(saved_views.router, agents.router),
+    *(saved_views.router, agents.router, bot_identity.router),
     # the console
     requests_page.router,
     help_pages.router,

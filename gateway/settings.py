@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import BeforeValidator, Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
@@ -24,6 +24,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from gateway.clock import VERDICT_SECONDS
 from gateway.contract.node_list import read_node_url
 from gateway.contract.public_address import Network, is_loopback, parse_networks
+
+if TYPE_CHECKING:
+    from gateway.contract.bot_identity import BotIdentity
 
 _ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
@@ -375,6 +378,39 @@ class ScrapydSettings(NodeSettings):
     project_warm_processes: int | None = Field(default=None, ge=0, le=1000)
     #: Largest environment, in bytes.
     project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
+    #: A private key of Ed25519 (PEM, or DER in base64) by which our own spiders sign their requests (Web Bot Auth).
+    web_bot_auth_key: SecretStr | None = None
+    #: The origin, `https://bots.example`, at which the gateway serves the directory with its public key.
+    web_bot_auth_url: HttpUrl | None = None
+
+    @field_validator("web_bot_auth_key", "web_bot_auth_url", mode="before")
+    @classmethod
+    def _unset_if_empty(cls, value: object) -> object:
+        return value or None
+
+    @model_validator(mode="after")
+    def _bot_has_key_and_url(self) -> Self:
+        url = self.web_bot_auth_url
+        if (self.web_bot_auth_key is None) != (url is None):
+            raise ValueError("WEB_BOT_AUTH_KEY and WEB_BOT_AUTH_URL need one another")
+        if url and (url.scheme != "https" or (url.path or "/") != "/" or url.query):
+            raise ValueError("WEB_BOT_AUTH_URL must be https:// and a host, because sites look for the key there")
+        _ = self.bot_identity
+        return self
+
+    @property
+    def bot_identity(self) -> BotIdentity | None:
+        if self.web_bot_auth_key is None:
+            return None
+        # few processes need it
+        from gateway.contract.bot_identity import BotIdentity, KeyUnreadableError  # noqa: PLC0415 - as above
+
+        try:
+            identity = BotIdentity(str(self.web_bot_auth_url).rstrip("/"), self.web_bot_auth_key.get_secret_value())
+            _ = identity.key
+        except KeyUnreadableError as error:
+            raise ValueError(f"WEB_BOT_AUTH_KEY {error}") from None
+        return identity
 
     @model_validator(mode="after")
     def _spiders_share_no_password(self) -> Self:
@@ -552,7 +588,7 @@ class Settings(ScrapydSettings):
         mode="before",
     )
     @classmethod
-    def _unset_if_empty(cls, value: object) -> object:
+    def _none_if_empty(cls, value: object) -> object:
         return value or None
 
     @field_validator("files_url")

@@ -68,7 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.path not in _BEFORE_OTHERS)
     if not forms.FULL and (left := [item for item in items if item.get_closest_marker("full")]):
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
 from crawler.frontier.journal import CONTINUES, find_attempt_to_continue
+from crawler.net.bot_auth import as_variable
 from crawler.node.accounts import TEMPORARY, Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError, fault_of, reason_behind, write_refusal
 from crawler.node.config import NodeConfig, NodeEnvironment
@@ -50,6 +51,7 @@ class NodeLauncher(Launcher):
         self.orphans: dict[str, Orphan] = {}
         #: Variables of attempts that wait for a slot, by job id. They are kept here and nowhere else.
         self.environments: dict[str, dict[str, str]] = {}
+        self._identity = as_variable(self.settings.bot_identity)
         #: The process that crawls are forked from, with all that they need imported, and the one that starts others.
         self.warm: ForkServer | None = None
         self.starter: ForkServer | None = None
@@ -140,7 +142,9 @@ class NodeLauncher(Launcher):
     def _launch_attempt(self, message: dict[str, Any], attempt: AttemptId, slot: int) -> bool:
         folder = attempt_dir(self.settings.outbox, attempt)
         variables = self.environments.pop(str(attempt), {})
-        if not variables and message["_project"] != OWN_PROJECT and _has_variables(folder):
+        if message["_project"] == OWN_PROJECT:
+            variables = {**variables, **self._identity}
+        elif not variables and _has_variables(folder):
             # Scrapyd was restarted after they were handed over. The gateway posts the attempt again
             log.info("{attempt} waits for its variables", attempt=str(attempt))
             return False

@@ -31,6 +31,7 @@ from crawler import extras, setting_names
 from crawler.closing import hurry, told_to_stop, was_told_to_stop
 from crawler.frontier.journal import attempt_to_continue
 from crawler.frontier.sealing import seal_with
+from crawler.net.bot_auth import take_identity
 from crawler.net.egress import EgressBlockedError, require_guard
 from crawler.node.arguments import SpiderArguments, complete, for_constructor, replaced
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
@@ -128,6 +129,7 @@ def _take_variables(*, alone: bool) -> None:
         hide_process()
     with os.fdopen(int(descriptor), "rb") as pipe:
         variables = extras.loads(pipe.read())
+    take_identity(variables)
     os.environ.update(variables)
     seal_with(variables)
     # takes the lowest free number, which is stdin's

@@ -32,6 +32,7 @@ from gateway.access.keys import (
     read_token,
 )
 from gateway.clock import Clock
+from gateway.contract.bot_identity import DIRECTORY_PATH
 from gateway.errors import ForgedRequestError, UnauthenticatedError, UnavailableError, WrongKeyError
 from gateway.stores.mongo import mongo_errors
 from gateway.web.threads import Threads, shared_context
@@ -268,7 +269,9 @@ def _is_secure(scope: Scope) -> bool:
 
 SIGN_IN_PAGE = "/console/sign-in"
 #: Paths that are the same for every caller, or that balancers and browsers ask for without a key.
-OPEN = frozenset({SIGN_IN_PAGE, "/help", "/docs", "/redoc", "/openapi.json", "/health", "/health/live"})
+OPEN = frozenset(
+    {SIGN_IN_PAGE, "/help", "/docs", "/redoc", "/openapi.json", "/health", "/health/live", DIRECTORY_PATH}
+)
 #: The console's files.
 STATIC = "/console/static/"
 #: The documentation.
