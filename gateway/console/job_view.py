@@ -70,6 +70,9 @@ def story(job: Job, now: datetime) -> list[StoryEntry]:
 
 
 def _is_told_elsewhere(moment: Moment, moments: list[Moment], now: datetime) -> bool:
+    if moment.kind is MomentKind.SCHEDULED and moment.until:
+        # *Run now* makes an occurrence that is due a moment after it was asked for
+        return (moment.until - moment.at).total_seconds() < _SHORT_WAIT
     if moment.kind is MomentKind.WAITING:
         return ((moment.until or now) - moment.at).total_seconds() < _SHORT_WAIT
     if moment.kind is MomentKind.DISPATCHED:

@@ -14,6 +14,7 @@ from gateway.contract.records import Progress
 from gateway.jobs.job import Attempt, JobStatus, Occurrence, PastStep, StepKind, WaitingReason
 
 NOW = utc_now()
+LATER = "Scheduled for later"
 
 
 def ago(seconds: float) -> Any:
@@ -67,6 +68,16 @@ def test_a_run_of_a_schedule_says_who_owns_it() -> None:
         ("Started by schedule (owner: anne)", None),
         ("Submitted", "anne"),
     ]
+
+
+def test_only_what_waits_for_its_time_was_scheduled_for_later() -> None:
+    for due, words in (
+        (9.99, ["Started by schedule (owner: anne)"]),
+        (5, ["Started by schedule (owner: anne)", LATER]),
+    ):
+        slot = Occurrence(rev=1, at=ago(due), due=ago(due), fired_at=ago(due))
+        told = [one.words for one in story(make_job(created_at=ago(10), user_id="anne", slot=slot), NOW)]
+        assert told == [*words, "Being queued"]
 
 
 def test_secrets_are_named_and_not_shown() -> None:
