@@ -8,6 +8,7 @@ from urllib.parse import urljoin
 
 from pydantic import Field
 from scrapy.http import HtmlResponse, Response
+from scrapy.utils.response import get_base_url
 
 from crawler.extraction.page_facts import PageFacts
 from crawler.spiders.site_spider import FilteredParams, SiteSpider
@@ -44,8 +45,17 @@ def article_of(
     item = _item(document, response, words)
     if output_format != "text":
         options: dict[str, Any] = {"include_comments": False, "include_formatting": True, "include_links": True}
-        item[output_format] = extract(page, url=response.url, output_format=output_format, **options)
+        item[output_format] = extract(_with_whole_links(response), output_format=output_format, **options)
     return item
+
+
+def _with_whole_links(response: HtmlResponse) -> Any:
+    """The page with absolute links: trafilatura resolves all against the host, not the page or its `<base>`."""
+    from trafilatura import load_html  # noqa: PLC0415 - see above
+
+    tree: Any = load_html(response.text)
+    tree.make_links_absolute(get_base_url(response), handle_failures="ignore")
+    return tree
 
 
 def _count_elements(root: Any) -> int:

@@ -25,7 +25,7 @@ ARTICLE = f"""<!doctype html><html lang="en-GB"><head><title>The harbour will be
 <meta property="article:published_time" content="2026-03-01T08:00:00Z">
 <meta name="description" content="The council has decided."></head><body>{FURNITURE}
 <main><article><h1>The harbour will be rebuilt</h1>{PARAGRAPHS}<h2>What comes next</h2>
-<ul><li>a plan</li><li>a vote</li></ul></article></main>
+<ul><li><a href='plain'>a plan</a></li><li>a vote</li></ul></article></main>
 <aside><h3>Most read</h3><a href='/news/plain'>Something else</a></aside>
 <section id=comments class=comments><h3>Comments</h3><p>First! This is what I wanted to say about it.</p></section>
 <footer>Copyright The Daily. All rights reserved. <a href='/huge'>Imprint</a></footer></body></html>"""
@@ -65,6 +65,7 @@ def test_the_articles_of_a_site_are_read(run: Run, site: Site) -> None:
     assert all(f"let the {subject} be rebuilt" in text for subject in SUBJECTS)
     assert "**the harbour**" in markdown
     assert "## What comes next" in markdown
+    assert f"[a plan]({site.url}/news/plain)" in markdown, "of the page's folder, not of the host"
     for around in ("Copyright", "First!", "Most read", "About"):
         assert around not in text
     assert crawl.report["stats"]["article/too_large"] == 1
