@@ -57,6 +57,10 @@ def use_robots(settings: BaseSettings) -> None:
     settings.set_in_component_priority_dict(name, Robots if HAS_ASYNC_ROBOTS else RobotsTxtMiddleware, order)
 
 
+class RobotsForbiddenError(IgnoreRequest):
+    """robots.txt forbids the page."""
+
+
 class UnlicensedError(IgnoreRequest):
     """The site names a license, and the crawl respects that."""
 
@@ -80,7 +84,10 @@ class Robots(RobotsTxtMiddleware):
             return await super().robot_parser(request)
 
     def process_request_2(self, rp: RobotParser | None, request: Request) -> None:
-        super().process_request_2(rp, request)
+        try:
+            super().process_request_2(rp, request)
+        except IgnoreRequest as error:
+            raise RobotsForbiddenError(str(error)) from None
         if self._needs_license and urlparse_cached(request).netloc in self._licensed:
             if self.crawler.stats:
                 self.crawler.stats.inc_value(UNLICENSED)

@@ -14,6 +14,7 @@ from scrapy.utils.url import add_http_if_no_scheme
 
 from crawler.net.egress import EgressBlockedError, HandlerRefusedError
 from crawler.net.response_limits import UnusableResponseError
+from crawler.pace.robots import RobotsForbiddenError
 from crawler.scrapy_versions import (
     CannotResolveHostError,
     DownloadCancelledError,
@@ -47,6 +48,7 @@ _CODES: tuple[tuple[type[Exception], Reason], ...] = (
     (DownloadFailedError, Reason.SITE_UNREACHABLE),
     (ResponseDataLossError, Reason.SITE_UNREACHABLE),
     (OSError, Reason.SITE_UNREACHABLE),
+    (RobotsForbiddenError, Reason.ROBOTS_FORBIDDEN),
     (IgnoreRequest, Reason.PAGE_REFUSED),
 )
 #: Failures that the next attempt would have again.
@@ -174,7 +176,7 @@ def raised_facts(error: BaseException | None, where: Reason) -> dict[str, str]:
 
 def status_facts(status: int) -> dict[str, str]:
     """The same for a page that counts as failed because of its status."""
-    return failure_facts(status_reason(status), _status_code(status))
+    return failure_facts(status_reason(status), status_code(status))
 
 
 def _may_be_the_nodes(error: BaseException | None) -> bool:
@@ -200,7 +202,7 @@ def _raised_code(error: BaseException | None, otherwise: Reason) -> Reason:
     return download_code(error) if isinstance(error, own) else otherwise
 
 
-def _status_code(status: int) -> Reason:
+def status_code(status: int) -> Reason:
     if status == _TOO_MANY_REQUESTS:
         return Reason.RATE_LIMITED
     if status >= _SERVER_ERROR:

@@ -16,7 +16,14 @@ from twisted.python.failure import Failure
 from crawler import extras
 from crawler.closing import StoppedError
 from crawler.report.crawl_limits import PageLimitError
-from crawler.report.failures import exception_reason, is_error, is_error_status, status_reason
+from crawler.report.failures import (
+    download_code,
+    exception_reason,
+    is_error,
+    is_error_status,
+    status_code,
+    status_reason,
+)
 from crawler.report.progress import Spool
 from crawler.scrapy_versions import middleware
 from crawler.setting_names import ATTEMPT_DIR, REQUESTS_MAX_BYTES, REQUESTS_MAX_COUNT
@@ -160,12 +167,17 @@ def _add_answer(facts: dict[str, Any], response: Response) -> None:
     if "cached" in response.flags:
         facts["cached"] = True
     if is_error_status(response.status):
-        facts["failed"], facts["reason"] = True, status_reason(response.status)
+        facts |= {
+            "failed": True,
+            "reason": status_reason(response.status),
+            "code": status_code(response.status).value,
+        }
 
 
 def _add_failure(facts: dict[str, Any], failure: Failure, request: Request) -> None:
     reason = _LOGIN_IN_TEXT.sub("", exception_reason(failure.value, request))
     facts["reason"] = outbox.whole_text(reason[:LONGEST_REASON])
+    facts["code"] = download_code(failure.value, request).value
     if is_error(failure.value):
         facts["failed"] = True
 

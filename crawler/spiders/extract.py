@@ -17,7 +17,7 @@ from crawler.extraction.reader import ObjectReader, Select, selector
 from crawler.extraction.rules import MAX_FIELDS, Fields, NextLink, Page, PageParam, Selector, SlowRulesError
 from crawler.frontier.spider_state import KeptSet
 from crawler.report.progress import encode
-from crawler.spiders.site_spider import MAY_LEAVE, FilteredParams, SiteSpider
+from crawler.spiders.site_spider import MAY_LEAVE, FilteredParams, PageTextParams, SiteSpider
 
 #: Modules that the warm process imports for crawls that may need them.
 PRELOAD = ("re2", "dateparser.date")
@@ -29,7 +29,7 @@ _NUMBER = "extract_page"
 Levels = Annotated[list[Selector], Field(max_length=MAX_LEVELS)]
 
 
-class ExtractParams(FilteredParams):
+class ExtractParams(FilteredParams, PageTextParams):
     """Parameters of `extract`."""
 
     fields: Annotated[Fields, Field(min_length=1, max_length=MAX_FIELDS)] = Field(
@@ -93,7 +93,7 @@ class ExtractSpider(SiteSpider):
             news = [self._is_new(item) for item in found]
             new = any(news)
         if new or response.meta.get(_NUMBER, 1) == 1:
-            yield from found
+            yield from (self.with_page(one, response) if isinstance(one, dict) else one for one in found)
         if new and level == max(len(self._levels) - 1, 0):
             yield from self._next_page(response, page)
         if self._walks:

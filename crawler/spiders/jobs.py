@@ -9,6 +9,7 @@ from lxml import etree
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 from scrapy import Request
 from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.http import HtmlResponse
 
 from crawler.extraction.page_urls import page_url
 from crawler.extraction.rules import Page
@@ -17,12 +18,12 @@ from crawler.job_posting.pages import SelectedPostings, posting_on, results_of
 from crawler.job_posting.posting import Quota, web_url
 from crawler.render.setup import render_meta
 from crawler.report.crawl_limits import PageLimitError
-from crawler.spiders.site_spider import MAY_LEAVE, Css, SiteParams, SiteSpider
+from crawler.spiders.site_spider import MAY_LEAVE, Css, PageTextParams, SiteSpider
 from gateway.contract.crawl import PaginationType
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
-    from scrapy.http import HtmlResponse, Response
+    from scrapy.http import Response
     from twisted.python.failure import Failure
 
     from crawler.job_posting.posting import Posting
@@ -72,7 +73,7 @@ _CONDITIONS: list[JsonValue] = [
 ]
 
 
-class JobsParams(SiteParams):
+class JobsParams(PageTextParams):
     """Parameters of `jobs`."""
 
     # in the schema as well, so that a wrong crawl is already refused when it is submitted
@@ -177,14 +178,15 @@ class JobsSpider(SiteSpider):
             try:
                 posting = self._read_posting(response, posting)
             except Exception:
-                yield from self._tell(posting, response.meta[_NUMBER])
+                yield from self._tell(posting, response.meta[_NUMBER], response)
                 yield from self._go_on()
                 raise
         elif response.status in GONE:
             self.count("jobs/gone")
             posting = None
         if posting:
-            yield from self._tell(posting, response.meta[_NUMBER])
+            page = response if isinstance(response, HtmlResponse) else None
+            yield from self._tell(posting, response.meta[_NUMBER], page)
         yield from self._go_on()
 
     def fail_posting(self, failure: Failure) -> Iterator[Any]:
@@ -285,7 +287,7 @@ class JobsSpider(SiteSpider):
                 self.logger.info("The postings' own pages say nothing that result pages do not; no more are fetched")
         return posting
 
-    def _tell(self, posting: Posting, number: int) -> Iterator[dict[str, Any]]:
+    def _tell(self, posting: Posting, number: int, response: HtmlResponse | None = None) -> Iterator[dict[str, Any]]:
         """The item, unless it was delivered before or is not wanted."""
         identities = set(posting.identities())
         if not posting.title:
@@ -298,7 +300,7 @@ class JobsSpider(SiteSpider):
         else:
             self._found.deliver(identities)
             asked = {"keywords": self.params.keywords, "location_asked": self.params.location}
-            yield {**posting.as_item(), "page": number, **asked}
+            yield self.with_page({**posting.as_item(), "page": number, **asked}, response)
 
     def _warn_of_nothing(self, page: Page) -> None:
         selector = self.params.selectors.result

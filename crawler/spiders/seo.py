@@ -13,7 +13,7 @@ from crawler.extraction.page_facts import PageFacts
 from crawler.extraction.page_urls import page_url, site_of
 from crawler.frontier.spider_state import KeptState
 from crawler.report.failures import exception_reason, is_error
-from crawler.spiders.site_spider import MAY_LEAVE, OK, SiteParams, SiteSpider, is_html
+from crawler.spiders.site_spider import MAY_LEAVE, OK, PageTextParams, SiteParams, SiteSpider, is_html
 
 if TYPE_CHECKING:
     from scrapy.http import Headers
@@ -25,7 +25,7 @@ MAX_LINKS = 1000
 _FIRST_ERROR_STATUS = 400
 
 
-class SeoParams(SiteParams):
+class SeoParams(PageTextParams):
     """Parameters of `seo`."""
 
     check_external: bool = Field(
@@ -96,7 +96,7 @@ class SeoSpider(SiteSpider):
         links = dict.fromkeys(url for url in map(page_url, facts.links()) if url)
         internal = [url for url in links if self.is_internal(url)]
         external = [url for url in links if not self.is_internal(url)]
-        yield {**answer(response), **facts.as_item(), **listed(internal, external)}
+        yield self.with_page({**answer(response), **facts.as_item(), **listed(internal, external)}, response)
         depth = response.meta["depth"] + 1
         for url in internal:
             if self.frontier.admits(url, depth):

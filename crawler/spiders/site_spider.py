@@ -10,6 +10,7 @@ from scrapy import Request, Spider, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest, StopDownload
 from scrapy.http import HtmlResponse, Response
 
+from crawler.extraction.markdown import page_markdown
 from crawler.extraction.page_facts import PageFacts
 from crawler.extraction.page_urls import Patterns, UrlFilter, formatted, is_on_site, page_url, site_of
 from crawler.frontier.scheduler import together
@@ -45,6 +46,14 @@ class SiteParams(BaseModel, extra="forbid"):
         ge=0,
         le=100,
         description="With `render`: scroll to the end of a page this many times, or until no more loads.",
+    )
+
+
+class PageTextParams(SiteParams):
+    """Parameters of spiders that read data out of pages."""
+
+    markdown: bool = Field(
+        default=False, description="Also give the page that an item is from as Markdown, in a field of that name."
     )
 
 
@@ -138,9 +147,13 @@ class SiteSpider(Spider):
     def walk(self, response: HtmlResponse, wanted: UrlFilter) -> Iterator[Request]:
         """Requests for the pages of the site that this one links to."""
         depth = response.meta["depth"] + 1
-        for url in dict.fromkeys(url for url in map(page_url, PageFacts(response).links()) if url):
+        for url in dict.fromkeys(url for url in map(self.address, PageFacts(response).links()) if url):
             if self.is_internal(url) and wanted.takes(url) and self.frontier.admits(url, depth):
                 yield from self.follow(url, depth)
+
+    def address(self, url: str) -> str | None:
+        """The URL by which the crawl knows the page; `None` if it is none."""
+        return page_url(url)
 
     def fail(self, failure: Any) -> Any:
         """Called if there was no response. The report has the reason; spiders can do more."""
@@ -174,6 +187,12 @@ class SiteSpider(Spider):
         asked = {page_url(hop) for hop in hops}
         if target not in asked and not self.frontier.ask(target) and not self.frontier.goes_round(target, asked):
             self.merge(hops[0], target)
+
+    def with_page(self, item: dict[str, Any], response: HtmlResponse | None) -> dict[str, Any]:
+        """The item, with its page as Markdown if that is wanted."""
+        if not getattr(self.params, "markdown", False):
+            return item
+        return {**item, "markdown": response and page_markdown(response.text, response.url)}
 
     def count(self, what: str, number: int = 1) -> None:
         """Add to one of the crawl's stats."""

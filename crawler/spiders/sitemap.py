@@ -52,7 +52,77 @@ class SitemapParams(FilteredParams):
     other_sites: bool = Field(default=False, description="Also list pages of other sites.")
 
 
-class SitemapSpider(SiteSpider):
+class SitemapWalker(SiteSpider):
+    """Reads the sitemaps of the start URLs' sites. What becomes of a page that one names, `take` says."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # separate from the pages, because an index may name a page by mistake
+        self._sitemaps = KeptSet()
+        self.kept_state["sitemaps"] = self._sitemaps
+
+    def take(self, url: str, entry: SitemapEntry, response: Response) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def look_for_sitemaps(self, url: str) -> Iterator[Request]:
+        """The request for the robots.txt of the URL's site, which names its sitemaps."""
+        robots = urljoin(url, "/robots.txt")
+        if self.frontier.ask(robots):
+            # robots.txt is meant to be read, even if it forbids itself
+            meta = {"depth": 0, "dont_obey_robotstxt": True}
+            yield Request(robots, self.parse_robots, errback=self.no_robots, dont_filter=True, meta=meta)
+
+    def parse_robots(self, response: Response) -> Iterator[Request]:
+        self.sites.add(site_of(response.url))
+        named = list(sitemap_urls_from_robots(response.body, response.url)) if response.status in OK else []
+        urls = [url for url in map(page_url, named[:MAX_NAMED]) if url]
+        for url in urls or [urljoin(response.url, "/sitemap.xml")]:
+            yield from self.sitemap(url, 0)
+
+    def no_robots(self, failure: Failure) -> Iterator[Request]:
+        yield from self.sitemap(urljoin(failure.request.url, "/sitemap.xml"), 0)  # type: ignore[attr-defined] # Scrapy sets it for errbacks
+
+    def sitemap(self, url: str, nesting: int) -> Iterator[Request]:
+        if nesting > MAX_NESTING:
+            self.logger.warning("%s is left out: more than %d indexes lead there", url, MAX_NESTING)
+        elif url not in self._sitemaps:
+            self._sitemaps.add(url)
+            meta = {"depth": 0, _NESTING: nesting}
+            yield Request(url, self.parse_sitemap, errback=self.fail, dont_filter=True, meta=meta)
+
+    def parse_sitemap(self, response: Response) -> Iterator[Any]:
+        self.logger.info("%d %s", response.status, response.url)
+        if response.status not in OK:
+            return
+        if response.meta["depth"] == 0 and response.meta.get(_NESTING) == 0:
+            self.sites.add(site_of(response.url))
+        limit = min(MAX_BYTES, self.crawler.settings.getint("DOWNLOAD_MAXSIZE") or MAX_BYTES)
+        count = 0
+        try:
+            for entry in entries(response.body, limit):
+                if self.is_wanted(entry):
+                    count += 1
+                    yield from self._take(entry, response)
+        except NoSitemapError as error:
+            self.logger.warning("%s is no sitemap: %s", response.url, error)
+            return
+        self.logger.info("%d entries in %s", count, response.url)
+
+    def is_wanted(self, entry: SitemapEntry) -> bool:  # noqa: ARG002 - for those who override it
+        return True
+
+    def wants_body(self, request: Request, headers: Headers) -> bool:
+        # whatever type sitemaps and robots.txt are said to have
+        return request.callback != self.parse or super().wants_body(request, headers)
+
+    def _take(self, entry: SitemapEntry, response: Response) -> Iterator[Any]:
+        url = page_url(urljoin(response.url, entry.url))
+        if url is not None:
+            nested = entry.is_sitemap
+            yield from self.sitemap(url, response.meta[_NESTING] + 1) if nested else self.take(url, entry, response)
+
+
+class SitemapSpider(SitemapWalker):
     """Lists the pages that sites name in their sitemaps, and can check that they answer.
 
     Items: one for each page, with what the sitemap says of it.
@@ -65,48 +135,11 @@ class SitemapSpider(SiteSpider):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._wanted = self.params.url_filter()
-        # separate from the pages, because an index may name a page by mistake
-        self._sitemaps = KeptSet()
-        self.kept_state["sitemaps"] = self._sitemaps
 
     def begin(self, url: str) -> Iterator[Request]:
         """The first request: for the URL, if it looks like a sitemap; otherwise for the site's robots.txt."""
-        if _SITEMAP_PATH.search(urlsplit(url).path):
-            yield from self._sitemap(url, 0)
-            return
-        robots = urljoin(url, "/robots.txt")
-        if self.frontier.ask(robots):
-            # robots.txt is meant to be read, even if it forbids itself
-            meta = {"depth": 0, "dont_obey_robotstxt": True}
-            yield Request(robots, self.parse_robots, errback=self.no_robots, dont_filter=True, meta=meta)
-
-    def parse_robots(self, response: Response) -> Iterator[Request]:
-        self.sites.add(site_of(response.url))
-        named = list(sitemap_urls_from_robots(response.body, response.url)) if response.status in OK else []
-        urls = [url for url in map(page_url, named[:MAX_NAMED]) if url]
-        for url in urls or [urljoin(response.url, "/sitemap.xml")]:
-            yield from self._sitemap(url, 0)
-
-    def no_robots(self, failure: Failure) -> Iterator[Request]:
-        yield from self._sitemap(urljoin(failure.request.url, "/sitemap.xml"), 0)  # type: ignore[attr-defined] # Scrapy sets it for errbacks
-
-    def parse_sitemap(self, response: Response) -> Iterator[Any]:
-        self.logger.info("%d %s", response.status, response.url)
-        if response.status not in OK:
-            return
-        if response.meta["depth"] == 0 and response.meta.get(_NESTING) == 0:
-            self.sites.add(site_of(response.url))
-        limit = min(MAX_BYTES, self.crawler.settings.getint("DOWNLOAD_MAXSIZE") or MAX_BYTES)
-        count = 0
-        try:
-            for entry in entries(response.body, limit):
-                if self._is_recent(entry):
-                    count += 1
-                    yield from self._take(entry, response)
-        except NoSitemapError as error:
-            self.logger.warning("%s is no sitemap: %s", response.url, error)
-            return
-        self.logger.info("%d entries in %s", count, response.url)
+        is_sitemap = _SITEMAP_PATH.search(urlsplit(url).path)
+        return self.sitemap(url, 0) if is_sitemap else self.look_for_sitemaps(url)
 
     def parse(self, response: Response) -> Iterator[dict[str, Any]]:
         """Give the item of a checked page, with its status."""
@@ -127,30 +160,16 @@ class SitemapSpider(SiteSpider):
     def wants_body(self, request: Request, headers: Headers) -> bool:  # noqa: ARG002 - whatever they say
         return request.callback != self.parse
 
-    def _sitemap(self, url: str, nesting: int) -> Iterator[Request]:
-        if nesting > MAX_NESTING:
-            self.logger.warning("%s is left out: more than %d indexes lead there", url, MAX_NESTING)
-        elif url not in self._sitemaps:
-            self._sitemaps.add(url)
-            meta = {"depth": 0, _NESTING: nesting}
-            yield Request(url, self.parse_sitemap, errback=self.fail, dont_filter=True, meta=meta)
-
-    def _take(self, entry: SitemapEntry, response: Response) -> Iterator[Any]:
-        url = page_url(urljoin(response.url, entry.url))
-        if url is None:
-            return
-        if entry.is_sitemap:
-            yield from self._sitemap(url, response.meta[_NESTING] + 1)
-        elif (
-            (self.params.other_sites or self.is_internal(url)) and self._wanted.takes(url) and self.frontier.ask(url)
-        ):
+    def take(self, url: str, entry: SitemapEntry, response: Response) -> Iterator[Any]:
+        if (self.params.other_sites or self.is_internal(url)) and self._wanted.takes(url) and self.frontier.ask(url):
             item = {"url": url, **entry.about, "sitemap": response.url}
             if self.params.check:
                 yield self.page_request(url, 1, **{MAY_LEAVE: True, _ITEM: item})
             else:
                 yield item
 
-    def _is_recent(self, entry: SitemapEntry) -> bool:
+    def is_wanted(self, entry: SitemapEntry) -> bool:
+        """Whether it may have changed since the day of `since`."""
         since, lastmod = self.params.since, entry.lastmod
         if not since or not lastmod:
             return True

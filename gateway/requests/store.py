@@ -111,6 +111,7 @@ _KNOWN: tuple[tuple[str, type, Any], ...] = (
     ("cached", bool, False),
     ("failed", bool, False),
     ("reason", str, None),
+    ("code", str, None),
     ("redirected_to", str, None),
     ("retries", int, 0),
     ("parent", str, None),
@@ -144,6 +145,7 @@ class RequestFilter(NamedTuple):
     slow_ms: int | None = None
     #: First and last of a range.
     status: tuple[int, int] | None = None
+    code: str | None = None
     #: Text in the URL, or in the URL of the redirection, in upper or lower case.
     q: str | None = None
 
@@ -152,6 +154,7 @@ class RequestFilter(NamedTuple):
             self.failed in (None, facts["failed"])
             and self.redirected in (None, facts["redirected_to"] is not None)
             and self.cached in (None, facts["cached"])
+            and self.code in (None, facts["code"])
             and (self.slow_ms is None or (facts["ms"] or 0) >= self.slow_ms)
             and (self.status is None or self.status[0] <= (facts["status"] or 0) <= self.status[1])
             and (self.q is None or self._is_in(facts, self.q.casefold()))

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from gateway.access.keys import Scope
 from gateway.clock import to_iso
+from gateway.contract.reasons import Reason
 from gateway.errors import InvalidRequestError
 from gateway.items.formats import ItemFormat, JsonLinesFormat
 from gateway.jobs.job import Job
@@ -65,6 +66,7 @@ class RequestsQuery(RowsQuery):
     status: Annotated[str, Field(pattern="^[1-9]([0-9]{2}|xx)$")] | None = Field(
         default=None, description="Only answers with this status, such as `404`, or of this class, such as `4xx`."
     )
+    code: Reason | None = Field(default=None, description="Only those that failed or were not sent for this.")
     q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
         default=None, description="Only those with this text in their URL, or in the one they were redirected to."
     )
@@ -82,7 +84,7 @@ class RequestsQuery(RowsQuery):
     def filter(self) -> RequestFilter:
         return RequestFilter(
             failed=self.failed, redirected=self.redirected, cached=self.cached, slow_ms=self.slow_ms,
-            status=_statuses(self.status) if self.status else None, q=self.q,
+            status=_statuses(self.status) if self.status else None, code=self.code, q=self.q,
         )  # fmt: skip
 
 
@@ -94,6 +96,7 @@ class RequestView(BaseModel):
     cached: bool = Field(description="Whether the HTTP cache answered.")
     failed: bool = Field(description="Whether it counts as an error: no answer, 429 or 5xx, after all retries.")
     reason: str | None = Field(description="Why it failed, or was not sent.")
+    code: str | None = Field(description="The same as a code, one of those of a job's `reason`.")
     redirected_to: str | None = Field(description="The URL that answered, if it is another one.")
     retries: int = Field(description="How often it was tried again.")
     parent: str | None = Field(description="The page that led to it; null for start URLs and robots.txt.")
@@ -122,6 +125,7 @@ _EXAMPLE = {
             "cached": False,
             "failed": False,
             "reason": None,
+            "code": None,
             "redirected_to": "https://example.com/new",
             "retries": 1,
             "parent": "https://example.com/",

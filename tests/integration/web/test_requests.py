@@ -86,7 +86,7 @@ def test_each_request_is_told_as_it_ended(gateway: httpx2.Client, job: Job) -> N
     page = gateway.get(f"/jobs/{job.id}/requests", params={"limit": 10}).json()
     assert page["requests"][1] == {
         "url": "http://site/0", "status": 200, "ms": 0, "bytes": COUNT, "cached": False, "failed": False,
-        "reason": None, "redirected_to": None, "retries": 0, "parent": "http://site/", "attempt": 2,
+        "reason": None, "code": None, "redirected_to": None, "retries": 0, "parent": "http://site/", "attempt": 2,
         "at": "2027-06-01T09:00:01.250Z",
     }  # fmt: skip
     assert page["requests"][8]["reason"] == "the connection was refused"
