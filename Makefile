@@ -2,7 +2,7 @@
 # or later the console's scripts are checked, too, by what comes from npm.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo render parquet apprise quick test faults check scripts blocking-client clients bench bench-long docs fmt screenshots release clean
+.PHONY: help up demo render parquet apprise quick test faults check scripts blocking-client clients firecrawl bench bench-long docs fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -19,6 +19,8 @@ OLDEST := .tools/scrapy-oldest/.synced
 UNASYNCD := .tools/unasyncd/.synced
 #: What generates clients from the API's description, for a test.
 GENERATORS := .tools/openapi-python-client/.synced .tools/generated-client/.synced
+#: Firecrawl's own clients, for a test.
+FIRECRAWL := .tools/firecrawl/.synced
 #: What checks the console's scripts; the browser gets none of it.
 NPM := .tools/javascript
 CONSOLE := gateway/console
@@ -117,6 +119,9 @@ chart: $(STAMP) .tools/bin/helm ## Render the Helm chart and check it against Ku
 clients: $(STAMP) $(GENERATORS) ## Generate clients from the API's description, compile them, and crawl with them; needs Node.js 20
 	@CLIENTS=true exec $(BIN)/pytest tests/e2e/test_generated_clients.py
 
+firecrawl: $(STAMP) $(FIRECRAWL) ## Crawl with Firecrawl's own clients, as they come from PyPI and npm; needs Node.js 20
+	@FIRECRAWL=true exec $(BIN)/pytest tests/e2e/test_firecrawl_clients.py
+
 bench: $(STAMP) ## Measure us beside the ceiling and the peers, in a quarter of an hour
 	@$(BIN)/python -m bench; ran=$$?; $(BIN)/python -m bench.figures && exit $$ran
 
@@ -194,6 +199,16 @@ $(UNASYNCD): client/unasyncd.txt $(STAMP)
 	@mkdir -p .tools/generated-client
 	@cp tests/generated/package.json tests/generated/package-lock.json .tools/generated-client
 	@cd .tools/generated-client && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	@touch $@
+
+$(FIRECRAWL): tests/firecrawl/firecrawl-py.txt tests/firecrawl/package.json tests/firecrawl/package-lock.json $(STAMP)
+	@set -e; $(find-uv); \
+	echo "Installing what tests/firecrawl names into .tools/firecrawl/"; \
+	"$$uv" venv --quiet --clear --python 3.11 .tools/firecrawl; \
+	"$$uv" pip sync --quiet --python .tools/firecrawl/bin/python tests/firecrawl/firecrawl-py.txt; \
+	mkdir -p .tools/firecrawl/javascript; \
+	cp tests/firecrawl/package.json tests/firecrawl/package-lock.json .tools/firecrawl/javascript; \
+	cd .tools/firecrawl/javascript && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
 $(OLDEST): tests/scrapy-oldest.txt $(STAMP)

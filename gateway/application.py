@@ -41,6 +41,7 @@ from gateway.web.dependencies import Route, refuse_unknown_parameters
 from gateway.web.description import DescribedAPI
 from gateway.web.errors import problems
 from gateway.web.guard import Guard
+from gateway.web.inner_calls import RefusedCallError
 from gateway.web.middleware import AnswerMiddleware, ProcessMetrics
 from gateway.web.routes import (
     access,
@@ -54,6 +55,7 @@ from gateway.web.routes import (
     error_groups,
     fields,
     files,
+    firecrawl,
     health,
     items,
     job_history,
@@ -112,6 +114,7 @@ _TAGS = [
     {"name": "datasets", "description": "What is known across runs, and what each run has changed."},
     {"name": "sites", "description": "Where to search, what for, and how often; and to search it now."},
     {"name": "signals", "description": "Who is told of what happens, and what came of each call."},
+    {"name": "firecrawl", "description": "What clients of Firecrawl call."},
     {"name": "console", "description": "What the console keeps for those who use it."},
     {"name": "platform", "description": "What can be run, where, and whether all is well."},
 ]
@@ -130,7 +133,7 @@ _ROUTERS = (
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
     *(run_days.router, error_groups.router),
     *(health.router, metrics.router, access.session_router, access.audit_router, keys.router, webhooks.router),
-    *(saved_views.router, agents.router, bot_identity.router),
+    *(saved_views.router, agents.router, bot_identity.router, firecrawl.router),
     # the console
     requests_page.router,
     help_pages.router,
@@ -203,6 +206,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.process_metrics = measured
     app.state.help_archive, app.state.help_clone = help_pages.ARCHIVE, help_pages.CLONE
     errors.install(app)
+    app.add_exception_handler(RefusedCallError, firecrawl.refused)
     app.router.routes.extend(_ROUTES)
     app.webhooks.routes.extend(_EVENTS)
     reference.mount_assets(app)

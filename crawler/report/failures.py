@@ -14,7 +14,7 @@ from scrapy.utils.url import add_http_if_no_scheme
 
 from crawler.net.egress import EgressBlockedError, HandlerRefusedError
 from crawler.net.response_limits import UnusableResponseError
-from crawler.pace.robots import RobotsForbiddenError
+from crawler.pace.robots import RobotsForbiddenError, UnlicensedError
 from crawler.scrapy_versions import (
     CannotResolveHostError,
     DownloadCancelledError,
@@ -49,6 +49,7 @@ _CODES: tuple[tuple[type[Exception], Reason], ...] = (
     (ResponseDataLossError, Reason.SITE_UNREACHABLE),
     (OSError, Reason.SITE_UNREACHABLE),
     (RobotsForbiddenError, Reason.ROBOTS_FORBIDDEN),
+    (UnlicensedError, Reason.LICENSE_REQUIRED),
     (IgnoreRequest, Reason.PAGE_REFUSED),
 )
 #: Failures that the next attempt would have again.

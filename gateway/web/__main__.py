@@ -19,6 +19,7 @@ from gateway.settings import NOTICE, Settings, SettingsError
 from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import mongo_errors
 from gateway.web.http_protocol import BoundedProtocol, raise_handle_limit
+from gateway.web.websocket import ClosingWebSocket
 
 #: Seconds for which a connection may wait for its next request: longer than clients keep one (a pool of httpx2 5,
 #: most load balancers 60), because a request that is sent just when we close it gets no answer. nginx has 75, too.
@@ -53,7 +54,7 @@ def main() -> int:
         # accepts all connections that wait; uvloop one in each round, so that a crowd's come before everybody else's
         loop="asyncio",
         http=BoundedProtocol,
-        ws="none",
+        ws=ClosingWebSocket,
         log_config=None,
         access_log=False,
         # the guards go by the client's address: only a proxy that the settings name may give another one

@@ -13,6 +13,7 @@ from gateway.access.keys import Scope
 from gateway.web import errors
 from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
 from gateway.web.authorisation import scope_of
+from gateway.web.schemas.firecrawl import FirecrawlProblem
 from gateway.web.schemas.stream import stream_schemas
 
 _SCHEME = "key"
@@ -35,7 +36,7 @@ class DescribedAPI(FastAPI):
         document = super().openapi()
         components = document["components"]
         components["schemas"] = dict(
-            sorted({**stream_schemas(), **components["schemas"], **errors.schemas()}.items())
+            sorted({**stream_schemas(), **_REFUSAL, **components["schemas"], **errors.schemas()}.items())
         )
         components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
         for event in document["webhooks"].values():
@@ -53,8 +54,29 @@ class DescribedAPI(FastAPI):
                     # the guard refuses too large a body before the route is called
                     too_large = {str(status): answer for status, answer in errors.problems(413).items()}
                     operation["responses"] = dict(sorted({**too_large, **operation["responses"]}.items()))
+                # the document is made once, and completed each time that somebody asks for it
+                if path.startswith(errors.FIRECRAWL) and "422" in operation["responses"]:
+                    operation["responses"] = dict(_firecrawls(operation["responses"]))
         _link(document)
         return document
+
+
+#: Of another API, whose clients know no errors but its own.
+_REFUSAL = {FirecrawlProblem.__name__: FirecrawlProblem.model_json_schema(mode="serialization")}
+
+
+def _firecrawls(responses: dict[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The responses of a route of that API."""
+    for status, answer in responses.items():
+        if status < "4":
+            yield status, answer
+            continue
+        (content,) = answer["content"].values()
+        code, message = (content["example"]["error"][name] for name in ("code", "message"))
+        example = {"success": False, "error": message, "code": code}
+        schema = {"$ref": f"#/components/schemas/{FirecrawlProblem.__name__}"}
+        told = {**answer, "content": {"application/json": {"example": example, "schema": schema}}}
+        yield "400" if status == "422" else status, told
 
 
 def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:

@@ -53,6 +53,8 @@ _MEANINGS = {
     401: "The gateway needs a key, and the request has no valid one",
     403: "Not allowed: the key lacks the right, an address may not be fetched, or the request has another origin",
     404: "There is no such thing",
+    408: "It has not ended in time; it goes on",
+    424: "The page could not be fetched; `details.reason` says why, as a code",
     410: "What the cursor names is no longer kept; `detail` says where to go on",
     409: "The current state does not allow this",
     413: "The body is larger than this call takes: 256 KiB, or 64 MiB for an egg",
@@ -137,7 +139,13 @@ _CODES = {
 }
 #: Of what the framework refuses for other reasons.
 _OTHER = "http_error"
-_EXAMPLE_CODES = {**_CODES, **{status: kind.code for kind, status in _STATUSES.items()}, 404: "job_not_found"}
+_EXAMPLE_CODES = {
+    **_CODES,
+    **{status: kind.code for kind, status in _STATUSES.items()},
+    404: "job_not_found",
+    408: "SCRAPE_TIMEOUT",
+    424: "SCRAPE_FAILED",
+}
 #: Messages about text, whose characters pydantic calls items. No text of ours has a minimum beyond one character.
 _LENGTHS = {"too_short": "must not be empty", "too_long": "must have at most {max_length} characters"}
 #: Problems that an answer lists. There may be fifteen thousand, and the event loop would describe each of them.
@@ -158,7 +166,20 @@ def problem(
 ) -> Response:
     """The error answer; the request's id is known by the time anything can go wrong."""
     request_id = scope.get("state", {}).get("request_id", "")
+    if scope["path"].startswith(FIRECRAWL):
+        return _firecrawls(status, code, message, detail, headers)
     content = {"error": {"code": code, "message": message, "detail": detail}, "request_id": request_id}
+    return Response(_to_json(content), status, headers, media_type="application/json")
+
+
+#: Addresses of another API, whose clients know no errors but its own.
+FIRECRAWL = ("/v1/", "/v2/")
+
+
+def _firecrawls(status: int, code: str, message: str, detail: Any, headers: dict[str, str] | None) -> Response:
+    is_bad = status == HTTPStatus.UNPROCESSABLE_ENTITY
+    content = {"success": False, "error": message, "code": code, **({} if detail is None else {"details": detail})}
+    status = HTTPStatus.BAD_REQUEST.value if is_bad else status
     return Response(_to_json(content), status, headers, media_type="application/json")
 
 

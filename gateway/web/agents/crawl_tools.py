@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.jobs.job import FINAL_STATUSES, JobStatus
-from gateway.web.agents.inner_calls import InnerCalls
 from gateway.web.agents.tool import ToolArguments, tool
 from gateway.web.agents.untrusted import TEXT_BYTES, Fence, cost, seen, shortened, within
+from gateway.web.inner_calls import InnerCalls
 from gateway.web.routes.jobs import LONGEST_WAIT
 
 #: Entries of a list in one answer.

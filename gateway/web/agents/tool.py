@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict
 
-from gateway.web.agents.inner_calls import InnerCalls
+from gateway.web.inner_calls import InnerCalls
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)

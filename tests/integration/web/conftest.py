@@ -26,6 +26,7 @@ from gateway.settings import Settings
 from gateway.status import health
 from gateway.stores.mongo import connect
 from gateway.web.http_protocol import BoundedProtocol
+from gateway.web.websocket import ClosingWebSocket
 
 SCHEMA = {"type": "object", "properties": {"robots": {"type": "boolean"}}, "additionalProperties": False}
 Crawl = dict[str, Any]
@@ -36,7 +37,12 @@ def _serve(settings: Settings) -> Iterator[httpx2.Client]:
     # idle connections stay open for as long as those of a gateway do
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(settings), port=0, log_config=None, ws="none", http=BoundedProtocol, timeout_keep_alive=75
+            create_app(settings),
+            port=0,
+            log_config=None,
+            ws=ClosingWebSocket,
+            http=BoundedProtocol,
+            timeout_keep_alive=75,
         )
     )
     thread = threading.Thread(target=server.run)

@@ -28,7 +28,8 @@ def test_each_operation_says_what_it_does_and_how_it_refuses(path: str, operatio
     assert operation["summary"]
     assert operation["tags"]
     responses = operation["responses"]
-    assert {"403", "422", "500"} <= set(responses)
+    is_firecrawls = path.startswith("/v2/")
+    assert {"403", "400" if is_firecrawls else "422", "500"} <= set(responses)
     if "{job_id}" in path or "{schedule_id}" in path:
         assert {"404", "503"} <= set(responses)
     # whatever takes a body may find it too large
@@ -36,7 +37,7 @@ def test_each_operation_says_what_it_does_and_how_it_refuses(path: str, operatio
     for status, response in responses.items():
         schema = response.get("content", {}).get("application/json", {}).get("schema", {})
         if int(status) >= 400 and not (path == "/health" and status == "503"):
-            assert schema == {"$ref": "#/components/schemas/Problem"}
+            assert schema == {"$ref": f"#/components/schemas/{'FirecrawlProblem' if is_firecrawls else 'Problem'}"}
 
 
 @pytest.mark.parametrize(("path", "operation"), OPERATIONS)
@@ -149,6 +150,10 @@ PATHS = {
     "/spiders/{project}/{spider}/fields",
     "/targets",
     "/targets/{target_id}",
+    *("/v2/batch/scrape", "/v2/batch/scrape/{job_id}", "/v2/batch/scrape/{job_id}/errors"),
+    *("/v2/concurrency-check", "/v2/team/credit-usage", "/v2/team/queue-status", "/v2/team/token-usage"),
+    *("/v2/crawl", "/v2/crawl/active", "/v2/crawl/{job_id}", "/v2/crawl/{job_id}/errors"),
+    *("/v2/map", "/v2/scrape"),
     "/webhooks/secret",
 }
 
@@ -175,9 +180,9 @@ def test_the_request_and_its_answer_have_examples() -> None:
 #: What an operation's name may begin with.
 VERBS = {
     *("accept", "act", "activate", "cancel", "count", "create", "delete", "deploy", "dismiss", "drain"),
-    *("export", "follow", "forget", "get", "invite", "join", "list", "on", "pause", "preview", "put"),
+    *("export", "follow", "forget", "get", "invite", "join", "list", "map", "on", "pause", "preview", "put"),
     *("reject", "renew", "replace", "requeue", "resend", "resume", "retry", "revoke", "roll", "run", "scrape"),
-    *("search", "set", "sign", "silence", "test", "unset", "update"),
+    *("search", "set", "sign", "silence", "start", "test", "unset", "update"),
 }
 EVERY_OPERATION = {
     operation["operationId"]: operation

@@ -1,4 +1,5 @@
-"""Calls of the gateway's own routes, from within a request: what a tool does is done by a route.
+"""Calls of the gateway's own routes, from within a request: what a tool of agents does, or a door of another API, is
+done by a route.
 
 So a tool can do nothing that its caller could not do over HTTP: the route's scope, its owner's check, its checks of
 what it is given, its threads and its errors are the same, because it is the same route. Only the guard is not passed
@@ -38,12 +39,14 @@ _OF_ROUTE = ("route", "endpoint", "path_params", "router")
 
 
 class RefusedCallError(Exception):
-    """A route has refused a tool's call. It is none of the error tree, whose errors have codes of their own."""
+    """A route has refused a call. It is none of the error tree, whose errors have codes of their own."""
 
     def __init__(self, status: int, told: Mapping[str, Any]) -> None:
         super().__init__(f"{told.get('code')}: {told.get('message')}")
         self.status = status
         self.code = str(told.get("code"))
+        self.message = str(told.get("message"))
+        self.detail = told.get("detail")
 
 
 @define(eq=False, repr=False)
@@ -72,15 +75,26 @@ class InnerCalls:
         """What `shape` makes of the answer: in a thread, if it is long."""
         return await self._call("GET", path.format(*map(_in_path, names)), query, b"", shape)
 
-    async def post(self, path: str, /, *names: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The same for `POST`. It is noted for the audit as if it had come over HTTP, with the tool's name."""
+    async def post(self, path: str, /, *names: str, body: Mapping[str, Any] | None = None, key: str = "") -> Any:
+        """The same for `POST`. It is noted for the audit as if it had come over HTTP, with the tool's name. `key` is
+        that of idempotency.
+        """
         data = b"" if body is None else orjson.dumps(body)
-        return await self._call("POST", path.format(*map(_in_path, names)), {}, data, _same)
+        return await self._call("POST", path.format(*map(_in_path, names)), {}, data, _same, key=key)
 
     async def _call(
-        self, method: str, path: str, query: Mapping[str, Any], data: bytes, shape: Callable[[Any], Shaped]
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        data: bytes,
+        shape: Callable[[Any], Shaped],
+        *,
+        key: str = "",
     ) -> Shaped:
         scope = self._scope(method, path, {name: value for name, value in query.items() if value is not None}, data)
+        if key:
+            scope["headers"].append((b"idempotency-key", key.encode("latin-1", "replace")))
         status, answer = await self._answer(scope, data)
         refused = status >= HTTPStatus.MULTIPLE_CHOICES
         if method not in READING or status in _FOR_THE_AUDIT:
