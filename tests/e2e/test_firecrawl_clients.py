@@ -92,6 +92,7 @@ def kill_node(stack: Stack) -> None:
 
 def test_a_crawl_through_kills_of_all_that_does_it_loses_nothing(platform: Platform) -> None:
     stack, command = platform.stack, platform.command(TOOLS / "bin/python", HERE / "client.py")
+    platform.site.delay = 0.1
     with subprocess.Popen([*command, "kills"], stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         assert len(client.stdout.readline().strip()) == 32

@@ -100,7 +100,7 @@ async def without_blocking() -> None:
     last = seen[-1]
     assert (last.status, len(last.data)) == ("completed", 20)
     slow = await other.start_crawl(url=START, delay=1, max_concurrency=1)
-    assert slow.id in {one.id for one in (await other.get_active_crawls()).crawls}
+    assert slow.id in {one.id for one in (await other.active_crawls()).crawls}
     assert await other.cancel_crawl(slow.id)
     assert (await other.get_crawl_errors(job.id)).errors == []
     assert (await other.get_queue_status()).jobs_in_queue >= 0
@@ -108,7 +108,7 @@ async def without_blocking() -> None:
 
 def through_kills() -> None:
     """Prints the id of a crawl, and once it has ended how many pages it has given, and how many of them differ."""
-    started = client.start_crawl(START, max_concurrency=2, delay=0.05)
+    started = client.start_crawl(START, max_concurrency=2)
     sys.stdout.write(f"{started.id}\n")
     sys.stdout.flush()
     while True:
