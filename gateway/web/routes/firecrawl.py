@@ -138,9 +138,14 @@ def _json(data: bytes) -> Response:
     return Response(data, media_type="application/json")
 
 
-@router.post("/v2/map", summary="List a site's addresses", responses=problems(408, 424, 503))
+@router.post(
+    "/v2/map",
+    summary="List a site's addresses",
+    response_class=Response,
+    responses={200: {"model": FirecrawlLinks}, **problems(408, 424, 503)},
+)
 @needs(Scope.AGENT)
-async def map_site(request: Request, body: FirecrawlMap) -> FirecrawlLinks:
+async def map_site(request: Request, body: FirecrawlMap) -> Response:
     """The links of the page, and what the site's sitemaps name. With `search`, those that have all of its words."""
     calls, until = _calls(request), time.monotonic() + body.seconds()
     started = [await _start(calls, order | {"max_retries": 1}, _MAP) for order in body.bodies()]
@@ -148,8 +153,10 @@ async def map_site(request: Request, body: FirecrawlMap) -> FirecrawlLinks:
     items = [item for job in jobs for item in await _items(calls, job["job_id"])]
     if not items and (failed := [job for job in jobs if job["status"] == "error"]):
         _fail(failed[0])
-    links = await calls.parts.threads.run(body.links, items)
-    return FirecrawlLinks(id=started[-1], links=links)
+    # there may be a hundred thousand of them
+    return _json(
+        await calls.parts.threads.run(lambda: _encoded(FirecrawlLinks(id=started[-1], links=body.links(items))))
+    )
 
 
 async def _items(calls: InnerCalls, job_id: str) -> list[dict[str, Any]]:
