@@ -8,7 +8,6 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import islice
@@ -33,7 +32,6 @@ from gateway.errors import (
     NodeError,
     NodeRefusedError,
     NodeUnreachableError,
-    UnreadableError,
 )
 from gateway.jobs.backoff import backoff
 from gateway.jobs.completion import Completion
@@ -471,7 +469,7 @@ class Dispatch:
         job = self._queue.take_over(found, uuid.uuid4().hex)
         if job is None or (given := job.assignment) is None:
             return
-        now, deadline, node = self._clock(), given.until + CLOCK_MARGIN, self._node(given.node)
+        now, deadline, node = self._clock(), given.until + CLOCK_MARGIN, self._nodes.find(given.node)
         if node is not None and not node.is_alive(now, self._dead_after):
             node = None
         is_there = node is not None and str(_attempt(job)) in node.present
@@ -539,7 +537,7 @@ class Dispatch:
         attempt really ended.
         """
         attempt = job.current
-        if attempt is not None and attempt.exit is None and (node := self._node(attempt.node)) is not None:
+        if attempt is not None and attempt.exit is None and (node := self._nodes.find(attempt.node)) is not None:
             why = job.stop_reason or "cancel"
             self._stop(node, job.spec.project, AttemptId(job.id, attempt.attempt), why)
 
@@ -547,16 +545,10 @@ class Dispatch:
         call = partial(self._scrapyd.cancel, node.url, project, attempt, why)
         self.tasks.add(node, NodeStep(f"{why} {project} {attempt}", call))
 
-    def _node(self, name: str) -> Node | None:
-        """The node; `None` also if its document cannot be read. Reading all nodes reports that."""
-        with suppress(UnreadableError):
-            return self._nodes.get(name)
-        return None
-
     def post_again(self, job: Job) -> None:
         """The attempt shows no sign of life: post it to its node again. That changes nothing if the node has it."""
         attempt = job.current
-        node = self._node(attempt.node) if attempt else None
+        node = self._nodes.find(attempt.node) if attempt else None
         if attempt is None or node is None or node.is_resting:
             return
         # keep the first deadline, because the attempt is given up for lost after it

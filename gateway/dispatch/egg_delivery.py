@@ -250,7 +250,7 @@ class EggDelivery:
 
     def bring_soon(self, wanted: WantedEgg) -> None:
         """Queue the egg behind the node's other deliveries, and return at once. Does nothing while the node rests."""
-        node, delivery = self._nodes.get(wanted.node), (wanted.node, wanted.egg)
+        node, delivery = self._nodes.find(wanted.node), (wanted.node, wanted.egg)
         if node is None or node.is_resting:
             return
         with self._lock:
@@ -275,7 +275,7 @@ class EggDelivery:
         it, or too soon after the node refused it, and returns whether it did anything. Raises
         `NodeUnreachableError`.
         """
-        node, kept = self._nodes.get(node_id), self._eggs.get(egg)
+        node, kept = self._nodes.find(node_id), self._eggs.get(egg)
         if node is None or node.is_resting or kept is None:
             return False
         sha256 = kept.content.sha256 if kept.content else None

@@ -200,24 +200,31 @@ class Sweeper:
     def free_leaked(self, apart: Isolation) -> None:
         """Free the holds of attempts that do not live."""
         nodes, before = {str(one.id): one.node for one in self._seen_live()}, self._clock() - TAKEN_FOR
-        unneeded: defaultdict[str, list[str]] = defaultdict(list)
+        unneeded: defaultdict[str, dict[str, datetime]] = defaultdict(dict)
         for held in self._seen_holds():
             for holder in held.holders:
                 if holder.at <= before and not _needs(held.resource, nodes.get(holder.attempt)):
-                    unneeded[holder.attempt].append(held.resource)
+                    unneeded[holder.attempt][held.resource] = holder.at
         turn = apart.turn(unneeded)
         jobs = self._sweeps.with_holds(attempt.job_id for attempt in map(AttemptId.parse, turn) if attempt)
         apart.each(((name, name) for name in turn), lambda name: self._free_if_over(name, turn[name], jobs))
 
-    def _free_if_over(self, name: str, resources: Sequence[str], jobs: Mapping[str, JobWithHolds | None]) -> None:
+    def _free_if_over(
+        self, name: str, resources: Mapping[str, datetime], jobs: Mapping[str, JobWithHolds | None]
+    ) -> None:
         """Free the resources only if the attempt certainly does not run and never will: see `nodes/holds.py`."""
         attempt = AttemptId.parse(name)
         if attempt is None or attempt.job_id not in jobs:
             self._holds.free(name, resources)
             return
         job = jobs[attempt.job_id]
-        over = [one for one in resources if job and not _lives(job, attempt.attempt, one)]
-        if job is None or not over:
+        if job is None:
+            if self._has_left(name, resources):
+                log.warning("holds_of_unreadable_job_freed", resources=list(resources), attempt=name)
+                self._holds.free(name, resources)
+            return
+        over = [one for one in resources if not _lives(job, attempt.attempt, one)]
+        if not over:
             return
         is_to_come = attempt.attempt > job.attempt and job.status not in FINAL_STATUSES
         if is_to_come and not self._queue.use_up(attempt.job_id, attempt.attempt):
@@ -227,6 +234,21 @@ class Sweeper:
         self._holds.free(name, over)
         if job.exclusive in over:
             self._completion.admit(job.exclusive)
+
+    def _has_left(self, name: str, resources: Mapping[str, datetime]) -> bool:
+        """Whether an attempt certainly has no process, and will have none. It is asked for attempts whose job cannot
+        be read: nobody can decide on these, and the node keeps their files, because nobody can record how they ended.
+        """
+        nodes, dead = self._seen_nodes()
+        for resource, taken_at in resources.items():
+            kind, _, node = resource.partition(":")
+            if kind != "node" or node in dead:
+                continue
+            if (beat := nodes.get(node)) is None:
+                return self._watch.is_dead(node, None)
+            # a tailer that has just been started may not have seen all processes yet
+            return name not in beat.alive and beat.heartbeat_at - max(taken_at, beat.beating_since) > NEVER
+        return True
 
     def forget_unused(self, _apart: Isolation) -> None:
         """Forget resources without a holder, but not those of nodes: they will soon be held again."""

@@ -17,6 +17,7 @@ from gateway.contract.reasons import Reason, reason_of
 from gateway.jobs.job import GOOD_STATUSES, LISTED_URLS, Job, JobStatus, ListedJob, ListedSpec, WaitingReason
 from gateway.jobs.queue import FREE_TO_START, JobDocuments, SetAside
 from gateway.stores.documents import (
+    SET_ASIDE,
     NEWEST_FIRST,
     NO_TIME,
     OLDEST_FIRST,
@@ -633,17 +634,17 @@ class JobSweeps:
         self._with_holds = Documents(self._jobs, _with_holds)
 
     def live_attempts(self) -> list[LiveAttempt]:
-        """All attempts that should be on a node."""
-        running = self._jobs.find({"status": JobStatus.RUNNING}, {"attempt": 1, "node": 1})
-        assigned = self._jobs.find({"assignment.attempt": {"$gte": 1}}, {"assignment": 1})
+        """All attempts that should be on a node. Those of jobs that are set aside are left out."""
+        running = self._jobs.find({"status": JobStatus.RUNNING, SET_ASIDE: None}, {"attempt": 1, "node": 1})
+        assigned = self._jobs.find({"assignment.attempt": {"$gte": 1}, SET_ASIDE: None}, {"assignment": 1})
         return [*self._running.many(running), *self._assigned.many(assigned)]
 
     def with_holds(self, job_ids: Iterable[str]) -> dict[str, JobWithHolds | None]:
-        """Those of the jobs that exist, by id; `None` for one that cannot be read."""
+        """Those of the jobs that exist, by id; `None` for one that cannot be read, or not as a whole."""
         wanted = {"_id": {"$in": list(job_ids)}}
-        fields = ("status", "attempt", "node", "exclusive", "assignment")
+        fields = ("status", "attempt", "node", "exclusive", "assignment", SET_ASIDE)
         found = self._jobs.find(wanted, dict.fromkeys(fields, 1)) if wanted["_id"]["$in"] else ()
-        return {document["_id"]: job for document, job in self._with_holds.each(found)}
+        return {one["_id"]: None if SET_ASIDE in one else job for one, job in self._with_holds.each(found)}
 
     def jobs(self, job_ids: Iterable[str]) -> dict[str, Job | None]:
         """Those of the jobs that exist, as whole jobs, by id; `None` for one that cannot be read."""

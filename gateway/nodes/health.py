@@ -165,7 +165,7 @@ class NodeHealth:
 
     def note(self, node_id: str, failure: Failure, url: str | None = None) -> None:
         """`url`: where it was called. A failure at an address that it has left since then is none of the node's."""
-        node = self._nodes.get(node_id)
+        node = self._nodes.find(node_id)
         if node is None or (node.failed_at is not None and failure.began_at <= node.failed_at):
             return
         if url not in (None, node.url):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple, Self
 
@@ -17,7 +17,7 @@ from gateway.clock import Clock, seconds_ahead, to_iso, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.contract.outbox import PROTOCOLS
 from gateway.crash_points import state_change
-from gateway.errors import NameTakenError
+from gateway.errors import NameTakenError, UnreadableError
 from gateway.nodes.holds import Held, HoldStore, Usage
 from gateway.nodes.node import (
     EVERY_NODE,
@@ -385,6 +385,12 @@ class NodeStore:
     def get(self, node: str) -> Node | None:
         document = self._nodes.find_one({"_id": node})
         return None if document is None else self._on_list(self._documents.one(*self._with_usage([document])))
+
+    def find(self, node: str) -> Node | None:
+        """The node; `None` also if its document cannot be read. Reading all nodes reports that."""
+        with suppress(UnreadableError):
+            return self.get(node)
+        return None
 
     def _with_usage(self, found: Iterable[Document], held: Mapping[str, Held] | None = None) -> list[Document]:
         documents = list(found)

@@ -255,13 +255,15 @@ class Platform:
         self.wake(ENQUEUE_CRAWL, job.id)
 
     def heartbeat(
-        self, name: str = "n1", *, slots: int = 2, alive: tuple[str, ...] = (), eggs: tuple[Egg, ...] = ()
-    ) -> None:
-        """Beats for an hour already, as a tailer that was not restarted."""
+        self, name: str = "n1", *, slots: int = 2, alive: tuple[str, ...] = (), left: tuple[str, ...] = (),
+        eggs: tuple[Egg, ...] = (),
+    ) -> None:  # fmt: skip
+        """Beats for an hour already, as a tailer that was not restarted. Of those that are `left`, it has files."""
         since = self.clock() - timedelta(hours=1)
         self.nodes.heartbeat(
-            name, url=self.double.url, max_slots=slots, alive=alive, present=alive, beating_since=since, eggs=eggs
-        )
+            name, url=self.double.url, max_slots=slots, alive=alive, present=(*alive, *left), beating_since=since,
+            eggs=eggs,
+        )  # fmt: skip
 
     def slots(self, name: str = "n1") -> list[str]:
         """Attempts that hold one."""

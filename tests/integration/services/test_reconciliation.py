@@ -13,8 +13,10 @@ from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.dispatch import dispatcher
 from gateway.dispatch.sweeping import TAKEN_FOR
+from gateway.errors import UnreadableError
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.outcome import Outcome
+from gateway.retention.retention import UnreadableStore
 
 
 def running(platform: Platform) -> Job:
@@ -178,6 +180,57 @@ def test_an_attempt_on_a_living_node_goes_on_though_nobody_can_read_the_nodes_do
         platform.heartbeat(alive=(f"{job.id}-1",))
         platform.reconcile()
     assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+
+
+#: Fields that tell how a job goes on, and one that tells which attempt it has.
+ODD = [{"max_retries": "of tomorrow"}, {"attempt": "of tomorrow"}]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_job_that_cannot_be_read_keeps_no_slot_on_a_dead_node(platform: Platform, odd: dict[str, str]) -> None:
+    job = running(platform)
+    platform.database["jobs"].update_one({"_id": job.id}, {"$set": odd})
+    watch(platform, DEAD_AFTER.total_seconds() - 5)
+    assert platform.slots() == [f"{job.id}-1"]
+    watch(platform, 15)
+    assert platform.slots() == []
+    assert platform.database["jobs"].distinct("status") == ["running"]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_job_that_cannot_be_read_keeps_its_slot_as_long_as_its_process_lives(
+    platform: Platform, odd: dict[str, str]
+) -> None:
+    job = running(platform)
+    attempt = f"{job.id}-1"
+    platform.database["jobs"].update_one({"_id": job.id}, {"$set": odd})
+    for _ in range(9):
+        platform.ahead += timedelta(seconds=20)
+        platform.heartbeat(alive=(attempt,))
+        platform.reconcile()
+    assert platform.slots() == [attempt]
+    # as when its node wants to record how it ended
+    with pytest.raises(UnreadableError):
+        reports(platform, job, exit_code=0)
+    platform.ahead += timedelta(seconds=4)
+    platform.heartbeat(left=(attempt,))
+    platform.reconcile()
+    assert platform.slots() == []
+    # repaired, it ends as any other
+    repaired = {"max_retries": job.max_retries, "attempt": 1}
+    platform.database["jobs"].update_one({"_id": job.id}, {"$set": repaired})
+    UnreadableStore(platform.database).look_again()
+    platform.sweeper.sweep()
+    assert platform.jobs.get(job.id).status is JobStatus.FINISHED
+
+
+def test_a_crawl_ends_in_peace_though_nobody_can_read_the_document_of_its_node(platform: Platform) -> None:
+    job = running(platform)
+    platform.database["nodes"].update_one({"_id": "n1"}, {"$set": {"failures": "many"}})
+    ended = ExitReport(attempt=1, ended_at=platform.clock(), signal=9)
+    assert platform.completion.record_exit(AttemptId(job.id, 1), ended, 7)
+    platform.completion.conclude(job.id)
+    assert (platform.jobs.get(job.id).status, platform.slots()) == (JobStatus.PENDING, [])
 
 
 def test_an_attempt_that_lives_on_after_it_was_given_up_is_ended(platform: Platform) -> None:
