@@ -4,13 +4,14 @@ them together leave file handles for other calls.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 
 from attrs import define, field
 from starlette.responses import StreamingResponse
-from starlette.types import Receive
+from starlette.types import Receive, Scope, Send
 
 from gateway.errors import UnavailableError
 from gateway.web.threads import current_visitor, too_many
@@ -51,8 +52,8 @@ class LastingAnswers:
 
 
 class Download(StreamingResponse):
-    """A download. It may take any time, as long as the client reads (see `http_protocol`). Its chunks are read one by
-    one, so that other requests get a turn.
+    """A download, or a stream of large events. It may take any time, as long as the client reads (see
+    `http_protocol`). Its chunks are read one by one, so that other requests get a turn.
 
     Raises what `LastingAnswers.take` raises.
     """
@@ -68,6 +69,26 @@ class Download(StreamingResponse):
     ) -> None:
         answers.take()
         super().__init__(chunks, status_code, headers, media_type)
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """As Starlette does it, but not in a group of tasks: the error that ends a group, and the frames that the
+        error has gone through, refer to each other, so that the last chunk of each client that went away would stay
+        in memory until the garbage collector comes.
+        """
+        stream = asyncio.ensure_future(self.stream_response(send))
+        gone = asyncio.ensure_future(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait((stream, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            stream.cancel()
+            await asyncio.wait((stream,))
+        try:
+            if not stream.cancelled():
+                stream.result()
+        finally:
+            # its error refers to this frame
+            del stream
 
 
 def abort(receive: Receive) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 
 from gateway.access.keys import Caller, Scope
 from gateway.contract.crawl import DATASET_NAME
@@ -31,6 +30,7 @@ from gateway.web.dependencies import Parts, Router
 from gateway.web.downloads import RowPages, download
 from gateway.web.errors import problems
 from gateway.web.event_stream.lines import event
+from gateway.web.lasting import Download
 from gateway.web.middleware import note_changes
 from gateway.web.routes.items import FILE_CONTENT
 from gateway.web.schemas.dataset import (
@@ -186,9 +186,8 @@ async def list_dataset_changes(
         parts.answers.take()
         since = _last_event_id(request, since)
         page = await _page(parts, dataset, query, since)
-        return StreamingResponse(
-            _events(parts, dataset, query, page), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"}
-        )
+        events, headers = _events(parts, dataset, query, page), {"Cache-Control": "no-store"}
+        return Download(events, parts.answers, headers=headers, media_type=EVENT_STREAM)
     page = await _page(parts, dataset, query, since)
     if query.wait and not page.changes and not page.pending:
         parts.answers.take()
