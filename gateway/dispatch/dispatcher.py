@@ -217,10 +217,10 @@ class Dispatch:
 
     def _choice(self, busy: Collection[str] = (), *, anew: bool = False) -> NodeChoice:
         """The choice among the nodes as they were read lately, without eggs that a later deployment has replaced."""
-        nodes = self._nodes.lately(anew=anew)
-        if any(node.eggs for node in nodes):
-            nodes = without_outdated(nodes, self._copies.outdated())
-        return NodeChoice(nodes, self._clock(), self._dead_after, configured_projects(self._projects, nodes), busy)
+        nodes, now = self._nodes.lately(anew=anew), self._clock()
+        having = [node.id for node in nodes if node.eggs and node.is_alive(now, self._dead_after)]
+        nodes = without_outdated(nodes, self._copies.outdated(having)) if having else nodes
+        return NodeChoice(nodes, now, self._dead_after, configured_projects(self._projects, nodes), busy)
 
     def _plan(self, choice: NodeChoice, look: Selection) -> list[_Planned]:
         """Choose jobs and their nodes from what is known now; nothing is written."""

@@ -144,12 +144,11 @@ class EggWatch:
             self._looked_at += NONE_SECONDS
             return
         now, nodes = self._clock(), self._nodes.all(attempts=False)
-        alive = {node.id for node in nodes if node.is_alive(now, self._dead_after)}
-        outdated = self._copies.outdated()
+        outdated = self._copies.outdated([node.id for node in nodes if node.is_alive(now, self._dead_after)])
         # any of them, so that those which cannot be replaced do not hold up the others
-        for copy in random.sample(outdated, min(len(outdated), BATCH)):
-            if copy.node in alive and may_have(copy.egg, ""):
-                yield WantedEgg(copy.node, copy.egg)
+        for node, egg in random.sample(outdated, min(len(outdated), BATCH)):
+            if may_have(egg, ""):
+                yield WantedEgg(node, egg)
         configured = configured_projects(self._projects, nodes)
         choice = NodeChoice(without_outdated(nodes, outdated), now, self._dead_after, configured)
         yield from self._lacking(choice, may_have)
@@ -200,8 +199,9 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=2)
 FIRST_REFUSAL, LONGEST_REFUSAL = timedelta(minutes=1), timedelta(hours=1)
 #: How many waiting jobs get a message at once about why they wait.
 TOLD = 200
-#: How many nodes get eggs at once, each one egg at a time; and how many eggs of one project, and for one user, are on
-#: their way or wait behind another one. An egg can hang on import, and its next delivery on the next node.
+#: How many nodes get eggs at once, each one egg at a time; and how many eggs of one project, for one user, and for
+#: nobody (replacements and removals) are on their way or wait behind another one. An egg can hang on import, and its
+#: next delivery on the next node.
 PLACES, OF_ONE = 4, 2
 #: Seconds that a delivery waits for what the egg depends on. The node goes on installing it, and is asked again.
 INSTALL_SECONDS = 1.0
@@ -243,7 +243,7 @@ class EggDelivery:
         self.tasks = NodeTasks(self._scrapyd, PLACES, self._clock)
 
     def may_have(self, egg: Egg, user_id: str) -> bool:
-        """Whether another delivery may begin: the project and the user have fewer than `OF_ONE`."""
+        """Whether another delivery may begin: the project and the user (or nobody) have fewer than `OF_ONE`."""
         with self._lock:
             taken = Counter(chain.from_iterable(self._shares.values()))
         return all(taken[one] < OF_ONE for one in _sharers(egg, user_id))
@@ -348,4 +348,4 @@ class EggDelivery:
 
 
 def _sharers(egg: Egg, user_id: str) -> tuple[str, ...]:
-    return (f"project:{egg.project}", *([user_resource(user_id)] if user_id else []))
+    return f"project:{egg.project}", user_resource(user_id)

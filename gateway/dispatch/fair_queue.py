@@ -16,7 +16,7 @@ from itertools import chain, islice, takewhile
 
 from attrs import define, field
 
-from gateway.contract.crawl import SETTINGS_PROTOCOL
+from gateway.contract.crawl import SETTINGS_PROTOCOL, Egg
 from gateway.contract.outbox import PROTOCOLS
 from gateway.dispatch.why_jobs_wait import why_no_node
 from gateway.jobs.job import Partition, Requirements, WaitingReason
@@ -24,7 +24,6 @@ from gateway.jobs.queue import Candidate, Capacity, Front, JobQueue
 from gateway.nodes.holds import HoldStore
 from gateway.nodes.node import NodeState, user_resource
 from gateway.nodes.store import Node
-from gateway.projects.eggs import EggCopy
 from gateway.projects.environment import ProjectStore
 
 #: How many partitions are compared at once. If more wait, the next read goes on with the others.
@@ -217,11 +216,11 @@ class Selection:
 # --- which node is offered the job. This is judged from the last report of each node.
 
 
-def without_outdated(nodes: Sequence[Node], copies: Iterable[EggCopy]) -> list[Node]:
+def without_outdated(nodes: Sequence[Node], copies: Iterable[tuple[str, Egg]]) -> list[Node]:
     """The nodes, each without the eggs that a deployment has replaced since: a node gets no work for an egg before it
-    has the new content. `copies` are the outdated copies.
+    has the new content. `copies` are the outdated copies: their nodes and eggs.
     """
-    outdated = {(copy.node, copy.egg) for copy in copies}
+    outdated = set(copies)
     return [
         node.model_copy(update={"eggs": [egg for egg in node.eggs if (node.id, egg) not in outdated]})
         for node in nodes

@@ -17,10 +17,10 @@ from gateway.contract.reasons import Reason, reason_of
 from gateway.jobs.job import GOOD_STATUSES, LISTED_URLS, Job, JobStatus, ListedJob, ListedSpec, WaitingReason
 from gateway.jobs.queue import FREE_TO_START, JobDocuments, SetAside
 from gateway.stores.documents import (
-    SET_ASIDE,
     NEWEST_FIRST,
     NO_TIME,
     OLDEST_FIRST,
+    SET_ASIDE,
     Documents,
     cursor_of,
     following,

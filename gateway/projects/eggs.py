@@ -313,6 +313,7 @@ class EggCopies:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._copies = database["egg_copies"]
         self._documents = Documents(self._copies, reader(EggCopy))
+        self._places = Documents(self._copies, _place)
         self._clock = clock
 
     # --- by the node's tailer
@@ -418,14 +419,21 @@ class EggCopies:
         leased = {"leased_until": {"$gt": self._clock()}}
         return {copy.node for copy in self._documents.many(self._copies.find(leased))}
 
-    def outdated(self) -> list[EggCopy]:
-        """The copies that must be replaced or removed."""
-        return self._documents.many(self._copies.find({"outdated": True}))
+    def outdated(self, nodes: Collection[str]) -> list[tuple[str, Egg]]:
+        """Which of these nodes has which egg that must be replaced or removed. Those of nodes that are gone, which
+        may become any number, are not read.
+        """
+        query = {"outdated": True, "node": {"$in": list(nodes)}}
+        return self._places.many(self._copies.find(query, {"node": 1, "project": 1, "version": 1})) if nodes else []
 
     def of_egg(self, egg: Egg) -> dict[str, EggCopy]:
         """The version's copies, by node."""
         found = self._copies.find({"project": egg.project, "version": egg.version})
         return {copy.node: copy for copy in self._documents.many(found)}
+
+
+def _place(document: Document) -> tuple[str, Egg]:
+    return text(document["node"]), _egg(document)
 
 
 def _copy_name(node: str, egg: Egg) -> str:

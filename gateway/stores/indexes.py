@@ -173,7 +173,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     "egg_copies": [
         _index("node", "node"),
         _index("project_version", "project", "version"),
-        _index("outdated", "outdated", sparse=True),
+        _index("outdated_node", "outdated", "node", where=_there("outdated")),
         _index("leased", "leased_until", sparse=True),
     ],
     # one document per kind

@@ -114,12 +114,12 @@ def live(uri: str, redis_url: str, folder: str) -> None:
     # the node still has the first; who has deployed the second has died before that was marked
     life.database["egg_copies"].update_many({}, {"$unset": {"outdated": ""}})
     life.arrives("first")
-    assert life.copies.outdated()
+    assert life.copies.outdated(["n1"])
     life.delivery.bring("n1", EGG)
     life.arrives("second")
     life.delivery.bring("n2", EGG)
     assert life.copies.of_egg(EGG)["n2"].failures
-    assert not life.copies.outdated()
+    assert not life.copies.outdated(["n1", "n2"])
     damage(life)
     life.undeployment.delete(*EGG)
     life.file.unlink(missing_ok=True)

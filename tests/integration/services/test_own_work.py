@@ -271,3 +271,24 @@ def test_eggs_of_one_user_that_hang_leave_places_for_those_of_others(
         # its name is the last, so that all of the first user's were looked at before
         wait(lambda: any("shop" in str(form) for _, form in hung.requests), "the delivery of the other user's egg")
         wait(lambda: len(hung.requests) == 1 + OF_ONE, "and of as many as one user may have")
+
+
+def test_eggs_to_replace_that_hang_leave_places_for_those_that_crawls_wait_for(
+    works: Platform, double: NodeDouble, tmp_path: Path
+) -> None:
+    store, copies = EggStore(works.database, works.clock), EggCopies(works.database, works.clock)
+    (tmp_path / "egg").write_bytes(b"content")
+    with node_double() as hung:
+        hung.silent = {"/addversion.json"}
+        for number in range(9):
+            node(works, f"hung-{number}", hung.url, slots=0)
+            egg = Egg(f"a{number}", "1.0")
+            assert store.put(egg, store.write(tmp_path / "egg"), None)
+            copies.mark_outdated(f"hung-{number}", egg, "former")
+        wait(lambda: len(hung.requests) == OF_ONE, "as many replacements as there may be")
+        node(works, "well", double.url, slots=9)
+        assert store.put(Egg("shop", "1.0"), store.write(tmp_path / "egg"), None)
+        spec = CrawlSpec(project="shop", version="1.0", spider="offers", start_urls=("http://shop.example/",))
+        submitted(works, spec=spec, user_id="bob")
+        wait(lambda: double.requests, "the delivery that a crawl waits for")
+        assert len(hung.requests) == OF_ONE

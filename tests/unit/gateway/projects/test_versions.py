@@ -131,7 +131,8 @@ def test_a_node_with_other_content_of_the_version_is_outdated_at_once(shop: Shop
         shop.copies.agree(node, egg, sha256)
     shop.copies.agree("old", Egg("shop", "1.10"), "a")
     shop.deploy("1.9", sha256="b")
-    assert [(copy.node, copy.egg) for copy in shop.copies.outdated()] == [("old", egg)]
+    assert shop.copies.outdated(["old", "new"]) == [("old", egg)]
+    assert shop.copies.outdated(["new"]) == []
 
 
 STEPS = st.lists(
