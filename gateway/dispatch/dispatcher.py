@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ from gateway.jobs.job import Assignment, Job, JobStatus, Partition, WaitingReaso
 from gateway.jobs.messages import EventPublisher, about, correlation_of, status_data
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queries import JobSweeps
-from gateway.jobs.queue import Candidate, JobQueue, Waiting
+from gateway.jobs.queue import Candidate, JobQueue
 from gateway.jobs.store import CANCEL_SECONDS, JobStore
 from gateway.nodes.health import NodeHealth
 from gateway.nodes.holds import HoldStore, Wish
@@ -199,25 +199,20 @@ class Dispatch:
         for one in tried:
             if job := jobs.get(one.candidate.job_id):
                 self.tasks.add(one.node, self._posting(job, one.node, is_first=True))
-        refused = {one.candidate.job_id for one in planned} - jobs.keys()
-        left = refused.union(named) - jobs.keys()
         # there may be more; and if some jobs no longer wait, others may go in their place
         again = len(planned) == ASSIGNED or len(jobs) < len(tried)
         try:
             again |= self._give_back(planned, tried, taken, jobs)
-            if left:
-                # if a hold was refused, the node has changed since it was read: it is full, or drained
-                self._note(self._reasons(self._queue.waiting(list(left)), anew=bool(refused)))
         except PyMongoError as error:
             if not jobs:
                 raise
             log.warning("rest_of_look_failed", error=str(error), kind=type(error).__name__)
-            self.loop.wake(*left)
+            self.loop.wake(*(set(named) - jobs.keys()))
         return again
 
-    def _choice(self, busy: Collection[str] = (), *, anew: bool = False) -> NodeChoice:
+    def _choice(self, busy: Collection[str] = ()) -> NodeChoice:
         """The choice among the nodes as they were read lately, without eggs that a later deployment has replaced."""
-        nodes, now = self._nodes.lately(anew=anew), self._clock()
+        nodes, now = self._nodes.lately(), self._clock()
         having = [node.id for node in nodes if node.eggs and node.is_alive(now, self._dead_after)]
         nodes = without_outdated(nodes, self._copies.outdated(having)) if having else nodes
         return NodeChoice(nodes, now, self._dead_after, configured_projects(self._projects, nodes), busy)
@@ -316,25 +311,11 @@ class Dispatch:
         apart.each(((str(reason), (reason, alike)) for reason, alike in by_reason.items()), self._explain)
 
     def _explain(self, waiting: tuple[WaitingReason, Sequence[Partition]]) -> None:
-        reason, partitions = waiting
-        while found := self._queue.misinformed(partitions, reason, NOTED):
-            self._note(dict.fromkeys(found, reason))
-            if len(found) < NOTED or remaining(VERDICT_SECONDS) <= 0:
+        while changed := self._queue.note_waiting(*waiting, NOTED):
+            for job in changed:
+                self._publisher.status(job)
+            if len(changed) < NOTED or remaining(VERDICT_SECONDS) <= 0:
                 return
-
-    def _reasons(self, waiting: Sequence[Waiting], *, anew: bool = False) -> dict[str, WaitingReason]:
-        """The new waiting reasons, by job id, of those jobs whose reason has changed."""
-        if not waiting:
-            return {}
-        full, of_nodes = self._fair.full(), cache(self._choice(anew=anew).reason)
-        found = (
-            (one, why_waits(one.partition.user_id, of_nodes(one.partition.requirements), full)) for one in waiting
-        )
-        return {one.job_id: reason for one, reason in found if reason and reason is not one.reason}
-
-    def _note(self, reasons: Mapping[str, WaitingReason]) -> None:
-        for waiting in self._queue.note_waiting(reasons) if reasons else ():
-            self._publisher.status(waiting)
 
     # --- posting
 

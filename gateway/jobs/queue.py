@@ -112,7 +112,6 @@ ATTEND_SECONDS = 15
 #: How many nodes to avoid a job remembers.
 _AVOIDED = 5
 _IN_A_PARTITION: Document = {"status": JobStatus.PENDING, "lane": {"$gt": ""}}
-_WAITS = {"lane": 1, "waiting_reason": 1}
 #: A pending job that is due is in a backoff, unless a worker has assigned it, or it is to be stopped.
 _IN_BACKOFF: Document = dict.fromkeys(("assignment", "lane", "cancel_requested_at", "pause_requested_at"))
 _NOT_IN_BACKOFF: Document = {
@@ -154,15 +153,6 @@ class Front(NamedTuple):
     is_all: bool
 
 
-class Waiting(NamedTuple):
-    """A job that waits in its partition, and the reason that its document has."""
-
-    job_id: str
-    partition: Partition
-    #: `None` if no worker has looked at it yet.
-    reason: WaitingReason | None
-
-
 class Capacity(NamedTuple):
     """The capacity of all nodes together. A job of our own project, which every node has, fits on any free slot."""
 
@@ -200,7 +190,6 @@ class JobQueue:
         self._documents = JobDocuments(database)
         self._candidates = SetAside(self._jobs, _candidate)
         self._partitions = SetAside(self._jobs, _partition)
-        self._waiting = SetAside(self._jobs, _waiting)
         self._blocked = SetAside(self._jobs, _blocked)
         self._attempts = AttemptStore(database)
         self._clock = clock
@@ -283,16 +272,6 @@ class JobQueue:
             after = str(found[-1])
             if len(found) < _LONG_STEP:
                 return
-
-    def misinformed(self, partitions: Iterable[Partition], reason: WaitingReason, limit: int) -> list[str]:
-        """Jobs of these partitions that have another reason to wait than this one, or none yet: their ids."""
-        others = [None, *(one for one in WaitingReason if one is not reason)]
-        query: Document = {"lane": {"$in": list(map(str, partitions))}, "waiting_reason": {"$in": others}}
-        return [one["_id"] for one in self._jobs.find(query, {"_id": 1}, limit=limit)]
-
-    def waiting(self, job_ids: Sequence[str]) -> list[Waiting]:
-        """The jobs among these that wait for a slot."""
-        return self._waiting.many(self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}, _WAITS))
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
         """Up to `limit` resources that blocked jobs wait for, in order, starting after `after`. Of thousands of jobs
@@ -479,19 +458,18 @@ class JobQueue:
                 return job
         return None
 
-    def in_partitions(self, job_ids: Sequence[str]) -> list[Job]:
-        """The jobs with these ids that wait for a slot."""
-        return self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}))
-
     @state_change("jobs.note_waiting")
-    def note_waiting(self, reasons: Mapping[str, WaitingReason]) -> list[Job]:
-        """Record why jobs have no slot yet. Returns the jobs whose reason has changed or is new."""
-        changed = [job for job in self.in_partitions(list(reasons)) if job.waiting_reason is not reasons[job.id]]
-        now = self._clock()
-        operations = [UpdateOne({"_id": job.id, **_IN_A_PARTITION}, _waits(now, reasons[job.id])) for job in changed]
+    def note_waiting(self, reason: WaitingReason, partitions: Iterable[Partition], limit: int) -> list[Job]:
+        """Record why jobs of these partitions wait, for up to `limit` that have another reason, or none yet. Returns
+        these jobs.
+        """
+        others = [None, *(one for one in WaitingReason if one is not reason)]
+        query: Document = {"lane": {"$in": list(map(str, partitions))}, "waiting_reason": {"$in": others}}
+        changed, waits = self._documents.many(self._jobs.find(query, limit=limit)), _waits(self._clock(), reason)
+        operations = [UpdateOne({"_id": job.id, **_IN_A_PARTITION}, waits) for job in changed]
         if operations:
             self._write(operations, [job.id for job in changed])
-        return [job.model_copy(update={"waiting_reason": reasons[job.id]}) for job in changed]
+        return [job.model_copy(update={"waiting_reason": reason}) for job in changed]
 
     def _first(self, after: str) -> Candidate | None:
         return next(iter(self._ahead(after, 1)), None)
@@ -526,11 +504,6 @@ def _candidate(document: Document) -> Candidate:
     # check the types here: a value of another type would end the reading of all jobs, and no user's job would start
     named = exclusive and text(exclusive), tuple(map(text, avoid)), prefer and text(prefer)
     return Candidate(partition, *identity, *named, document)
-
-
-def _waiting(document: Document) -> Waiting:
-    reason = document.get("waiting_reason")
-    return Waiting(document["_id"], _partition(document), reason and WaitingReason(reason))
 
 
 def _may_live(document: Document, attempt: int) -> bool:

@@ -339,15 +339,15 @@ class NodeStore:
         found = self._nodes.find({"failures": {"$gte": 1}})
         return [self._on_list(node) for node in self._documents.many(self._with_usage(found, {}))]
 
-    def lately(self, *, anew: bool = False) -> list[Node]:
+    def lately(self) -> list[Node]:
         """All nodes, for a worker that chooses among them: as they were at most `KEPT` ago, or read again after a
-        write of this process or if `anew` is set, and with the slots that are used now. Fields that the choice does
-        not need are left out.
+        write of this process, and with the slots that are used now. Fields that the choice does not need are left
+        out.
 
         A choice by outdated data does no harm, because nobody can take a hold on a full or a drained node.
         """
         nodes = self._kept_nodes()
-        if anew or nodes is None:
+        if nodes is None:
             as_of = self._last_write, self._clock()
             found = self._nodes.find({}, _UNSEEN).sort("_id", ASCENDING)
             nodes = [self._on_list(node) for node in self._documents.many(found)]

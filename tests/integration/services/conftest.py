@@ -85,6 +85,7 @@ class DrivenDispatch(Dispatch):
                 self.wait()
                 if not self.loop._asked.is_set():
                     break
+            self.explain_waiting(Isolation("test"))
             return self.accepted - before
 
     def wait(self) -> None:

@@ -177,7 +177,8 @@ def test_a_job_that_cannot_be_read_hides_no_reason_of_others_and_ends_no_sweep(p
     _beats(platform, "n1", 1, slots=0)
     front, behind = submitted(platform, 2)
     platform.dispatch.fill(front.id, behind.id)
-    platform.queue.note_waiting({front.id: WaitingReason.CAPACITY, behind.id: WaitingReason.CAPACITY})
+    platform.explain()
+    assert platform.jobs.get(behind.id).waiting_reason is WaitingReason.CAPACITY
     platform.database["jobs"].update_one({"_id": behind.id}, {"$unset": {"spec": ""}})
     platform.database["nodes"].delete_many({})
     # the nodes are read anew

@@ -491,10 +491,9 @@ def test_a_job_that_cannot_be_read_is_offered_to_dispatchers_once(served: Mongo)
         jobs.insert(job)
     served["jobs"].update_one({"_id": bad.id}, {"$set": {"waiting_reason": "of tomorrow"}})
     assert _offered(queue, good) == [bad.id, good.id]
-    assert [job.id for job in queue.in_partitions([bad.id, good.id])] == [good.id]
-    assert _offered(queue, good) == [good.id]
     with pytest.raises(UnreadableError, match=r"waiting_reason.*doctor"):
         jobs.get(bad.id)
+    assert _offered(queue, good) == [good.id]
     # a newer version knows what to do with it
     served["jobs"].update_one({"_id": bad.id}, {"$unset": {"waiting_reason": ""}})
     UnreadableStore(served).look_again()

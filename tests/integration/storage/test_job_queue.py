@@ -146,15 +146,14 @@ def test_users_who_wait_take_turns_also_in_the_count(database: Documents) -> Non
 def test_a_job_says_why_it_waits_and_says_it_once(database: Documents, queue: JobQueue) -> None:
     job, other = make_job(), make_job(blocked=True)
     keep(database, [job, other])
-    told = queue.note_waiting({job.id: WaitingReason.CAPACITY, other.id: WaitingReason.CAPACITY})
+    partitions = list(queue.partitions())
+    told = queue.note_waiting(WaitingReason.CAPACITY, partitions, 9)
     assert [(one.id, one.waiting_reason) for one in told] == [(job.id, WaitingReason.CAPACITY)]
-    assert queue.note_waiting({job.id: WaitingReason.CAPACITY}) == []
-    (partition,) = queue.partitions()
-    assert queue.misinformed([partition], WaitingReason.CAPACITY, 9) == []
-    assert queue.misinformed([partition], WaitingReason.NO_NODE, 9) == [job.id]
+    assert queue.note_waiting(WaitingReason.CAPACITY, partitions, 9) == []
     new = make_job()
     keep(database, [new])
-    assert queue.misinformed([partition], WaitingReason.CAPACITY, 9) == [new.id]
+    assert [one.id for one in queue.note_waiting(WaitingReason.CAPACITY, partitions, 9)] == [new.id]
+    assert len(queue.note_waiting(WaitingReason.NO_NODE, partitions, 9)) == 2
 
 
 # --- the way to a node

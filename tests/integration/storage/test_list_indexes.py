@@ -207,12 +207,11 @@ def test_what_is_swept_is_led_by_an_index_that_others_need_too(
     ("ask", "leading"),
     [
         (lambda queue: queue.partitions_of(["a", "b"]), ID_INDEX),
-        (lambda queue: queue.waiting(["a", "b"]), ID_INDEX),
         (lambda queue: queue.end_backoffs(), "status_attend_at"),
         (lambda queue: queue.overdue(200), "status_attend_at"),
         (lambda queue: queue.running(200, timedelta()), "status_attend_at"),
     ],
-    ids=["named by messages", "to be explained", "past their backoff", "overdue", "to be asked of nodes"],
+    ids=["named by messages", "past their backoff", "overdue", "to be asked of nodes"],
 )
 def test_what_a_worker_asks_at_each_look_does_not_lead_over_all_jobs_that_wait(
     database: Database[dict[str, Any]], asked: Asked, ask: Callable[[JobQueue], Any], leading: str
@@ -284,7 +283,7 @@ def test_only_jobs_whose_reason_changes_are_read_of_those_that_wait(
 ) -> None:
     partition = Partition(Requirements("default"), "many")
     asked.finds.clear()
-    JobQueue(database).misinformed([partition], WaitingReason.CAPACITY, 9)
+    JobQueue(database).note_waiting(WaitingReason.CAPACITY, [partition], 9)
     (found,) = map(plan, asked.finds)
     assert found.index
     assert (found.index.spec.name, [one.low != b"" for one in found.intervals].count(False)) == ("lane_reason", 0)
