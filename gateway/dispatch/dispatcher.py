@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import structlog
 from attrs import define, field
-from pymongo.errors import PyMongoError
 
 from gateway.clock import VERDICT_SECONDS, Clock, remaining, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, SETTINGS_PROTOCOL, protocol_of
@@ -200,15 +199,8 @@ class Dispatch:
             if job := jobs.get(one.candidate.job_id):
                 self.tasks.add(one.node, self._posting(job, one.node, is_first=True))
         # there may be more; and if some jobs no longer wait, others may go in their place
-        again = len(planned) == ASSIGNED or len(jobs) < len(tried)
-        try:
-            again |= self._give_back(planned, tried, taken, jobs)
-        except PyMongoError as error:
-            if not jobs:
-                raise
-            log.warning("rest_of_look_failed", error=str(error), kind=type(error).__name__)
-            self.loop.wake(*(set(named) - jobs.keys()))
-        return again
+        is_blocked = self._give_back(planned, tried, taken, jobs)
+        return is_blocked or len(planned) == ASSIGNED or len(jobs) < len(tried)
 
     def _choice(self, busy: Collection[str] = ()) -> NodeChoice:
         """The choice among the nodes as they were read lately, without eggs that a later deployment has replaced."""
@@ -332,15 +324,25 @@ class Dispatch:
 
     @traced("post_to_node")
     def _post(self, job: Job, node: Node) -> None:
-        """Raises `NodeUnreachableError`, `NodeRefusedError`."""
+        """Raises `NodeUnreachableError`, `NodeRefusedError`; `NeverTakenError` if the node says that it has not taken
+        the attempt: if its answer to the post was lost, or if it refuses the attempt after its time.
+        """
         if (assignment := job.assignment) is None:
             return
         try:
             self._hand_over(job, assignment, node)
         except NodeUnreachableError as error:
-            self._require_taken(job, node, error)
+            taken = self._was_taken(job, node) if error.may_have_arrived else None
+            if taken is False:
+                raise NeverTakenError(error.message) from error
+            if taken is None:
+                raise
         except NodeRefusedError as error:
-            self._require_undecided(job, node, error)
+            # a node that was killed while it took the attempt has a folder of it and nothing else, and is asked for
+            # ever
+            is_late = self._clock() > assignment.until + CLOCK_MARGIN
+            if is_late and self._was_taken(job, node) is False:
+                raise NeverTakenError(error.message) from error
             raise
         running = self._jobs.mark_running(job.id, assignment)
         log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
@@ -351,31 +353,12 @@ class Dispatch:
                 # a stop was asked for in the meantime: the look after this task finds it
                 self._jobs.attend_later(running.id, CANCEL_SECONDS)
 
-    def _require_taken(self, job: Job, node: Node, error: NodeUnreachableError) -> None:
-        """Ask a node that did not answer a post whether it took the attempt. Raises `error` if nothing can have
-        arrived, or if the node does not answer again; `NeverTakenError` if it did not take the attempt.
-        """
-        if not error.may_have_arrived:
-            raise error
+    def _was_taken(self, job: Job, node: Node) -> bool | None:
+        """Whether the node says that it took the attempt. If it did not, it never will. `None` if it does not say."""
         try:
-            taken = self._scrapyd.was_taken(node.url, job.spec.project, _attempt(job))
+            return self._scrapyd.was_taken(node.url, job.spec.project, _attempt(job))
         except NodeError:
-            raise error from None
-        if not taken:
-            raise NeverTakenError(error.message) from error
-
-    def _require_undecided(self, job: Job, node: Node, error: NodeRefusedError) -> None:
-        """Raises `NeverTakenError` if the node refuses an attempt after its time, and says that it has not taken it.
-        A node that was killed while it took the attempt has a folder of it and nothing else, and is asked for ever.
-        """
-        if (given := job.assignment) is None or self._clock() <= given.until + CLOCK_MARGIN:
-            return
-        try:
-            taken = self._scrapyd.was_taken(node.url, job.spec.project, _attempt(job))
-        except NodeError:
-            return
-        if not taken:
-            raise NeverTakenError(error.message) from error
+            return None
 
     def _hand_over(self, job: Job, assignment: Assignment, node: Node) -> None:
         """Post the attempt to its node. Raises `NodeUnreachableError`, `NodeRefusedError`; the latter also if a

@@ -150,8 +150,10 @@ def test_what_is_assigned_goes_to_its_node_although_the_rest_of_the_look_fails(
     platform.heartbeat(slots=1)
     running, waiting = submitted(platform, priority=5) + submitted(platform)
     monkeypatch.setattr(platform.queue, "without", once)
-    assert platform.dispatch.fill(running.id, waiting.id) == 1
+    with pytest.raises(AutoReconnect):
+        platform.dispatch.fill(running.id, waiting.id)
     assert failed
+    platform.dispatch.fill()
     assert platform.double.posted == [f"{running.id}-1"]
     assert platform.jobs.get(running.id).status is JobStatus.RUNNING
     assert platform.jobs.get(waiting.id).waiting_reason is WaitingReason.CAPACITY
