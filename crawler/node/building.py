@@ -676,7 +676,17 @@ class Uv:
     def _uv(self, args: list[str], failed: str) -> None:
         python = ["--python", self.python.path] if "--python" not in args and args[0] != "python" else []
         source = self._source() if args[:2] == ["pip", "compile"] else []
-        self.run([find_uv_bin(), *args, *source, *python, "--no-config", "--no-progress", "--color", "never"], failed)
+        command = [find_uv_bin(), *args, *source, *python, "--no-config", "--no-progress", "--color", "never"]
+        try:
+            self.run(command, failed)
+        except EggError as error:
+            if error.reason is not Reason.BUILD_FAILED or _BUILD_LIMITS in self._env:
+                raise
+            self.log.say("cannot be built with the setuptools of today; once more with that of its time")
+            limits = self.work / "build-limits.txt"
+            limits.write_text(_OLD_SETUPTOOLS)
+            self._env[_BUILD_LIMITS] = str(limits)
+            self.run(command, failed)
 
     def _source(self) -> list[str]:
         """Options for where packages come from, in addition to those in the environment, and for builds."""
@@ -704,6 +714,10 @@ def _until(date: str) -> list[str]:
     return ["--exclude-newer", date] if date else []
 
 
+#: Variable with the file of limits for what builds sources.
+_BUILD_LIMITS = "UV_BUILD_CONSTRAINT"
+#: The last setuptools with `use_2to3`, which Python 3.12 cannot import; and the last series with `pkg_resources`.
+_OLD_SETUPTOOLS = "setuptools<58; python_version < '3.12'\nsetuptools<81; python_version >= '3.12'\n"
 _BUILDING = r"Failed to (?:download and )?build `(?P<name>[\w.-]+==[^\s`]+)`"
 #: Minor version of the oldest Python 3 for which wheels are looked for, and the most seconds for each.
 _OLDEST_ASKED, _ASKED = 6, 20

@@ -129,14 +129,18 @@ def _uv(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def write_source(folder: Path, name: str, number: str, files: dict[str, str]) -> Path:
-    """A source distribution with these modules, whose way to build itself needs nothing else."""
+def write_source(folder: Path, name: str, number: str, files: dict[str, str], builds_with: str = "") -> Path:
+    """A source distribution with these modules, whose way to build itself needs nothing else, or one module."""
     path, top = folder / f"{name}-{number}.tar.gz", f"{name}-{number}"
+    build = {"requires": [builds_with] if builds_with else [], "build-backend": "backend", "backend-path": ["."]}
+    backend = BACKEND.format(name=name, number=number, modules=[*files], needs=(), wheel=WHEEL)
     content = {
         **files,
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n",
-        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
-        "backend.py": BACKEND.format(name=name, number=number, modules=[*files], needs=(), wheel=WHEEL),
+        "pyproject.toml": "\n".join(
+            ["[build-system]", *(f"{key} = {json.dumps(said)}" for key, said in build.items())]
+        ),
+        "backend.py": f"import {builds_with}\n{backend}" if builds_with else backend,
     }
     with tarfile.open(path, "w:gz") as archive:
         for member, text in content.items():

@@ -57,6 +57,7 @@ NEEDS_NONE = {
     "crawler/node/accounts.py discard": "what is left is found by the next start, or the next sweep",
     "crawler/node/building.py _build": "a folder of its own, which the next start removes",
     "crawler/node/building.py Uv.resolve": "the same folder",
+    "crawler/node/building.py Uv._uv": "the same folder",
     "crawler/node/renamed.py renamed_runtime": "a folder of its own, which the next start removes",
     "crawler/node/venvs.py Venvs._build": "a file of its own, which the next start removes",
     "crawler/node/venvs.py Venvs.start": "made anew at each start",

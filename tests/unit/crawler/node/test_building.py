@@ -204,6 +204,17 @@ def test_what_can_only_be_built_is_built_where_that_is_allowed_and_else_it_is_sa
     assert installed(build(opened, Log()), "oldopt") == ["0.6.2"]
 
 
+def test_what_only_an_old_setuptools_can_build_is_built_with_that(tmp_path: Path, wheels: Path) -> None:
+    more = tmp_path / "more"
+    more.mkdir()
+    write_source(more, "oldopt", "0.6.2", {"oldopt.py": ""}, builds_with="setuptools")
+    write_wheel(more, "setuptools", "57.5.0", {"setuptools.py": ""})
+    write_wheel(more, "setuptools", "82.0.0", {"setuptools.py": "raise SystemExit('use_2to3 is invalid')"})
+    places = {"index_url": "", "wheels": (str(wheels), str(more)), "from_source": True}
+    plan = plan_for(tmp_path, "oldopt").model_copy(update=places)
+    assert installed(build(plan, Log()), "oldopt") == ["0.6.2"]
+
+
 @pytest.mark.parametrize(
     ("tag", "remedy"),
     [
