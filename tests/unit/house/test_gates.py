@@ -69,6 +69,12 @@ def test_the_runner_goes_through_the_same_gate_on_the_oldest_and_newest_python()
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
 
 
+def test_all_tests_run_on_the_python_that_debian_brings() -> None:
+    job = _yaml(".github/workflows/ci.yml")["jobs"]["debian"]
+    assert (job["container"], job["env"]["UV_PYTHON"]) == ("debian:12", "/usr/bin/python3")
+    assert job["steps"][-1]["run"] == "make test"
+
+
 def test_the_devcontainer_sets_up_as_at_a_desk_on_the_newest_python() -> None:
     container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
     newest = _yaml(".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"][-1]
