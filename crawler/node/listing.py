@@ -124,16 +124,20 @@ _SYNTAX_OF_PYTHON_2 = re.compile(
     "Missing parentheses in call to|multiple exception types must be parenthesized|leading zeros in decimal|"
     "invalid decimal literal|inconsistent use of tabs"
 )
+#: What Python 2 has without an import, and Python 3 does not.
+_NAMES_OF_PYTHON_2 = frozenset({"basestring", "raw_input", "reduce", "reload", "unichr", "unicode", "xrange"})
 _ADVICE_ON_PYTHON_2 = ". It is written for Python 2, and crawls need Python 3: convert it (2to3 does most of that)"
 
 
-def _advice_on_syntax(error: SyntaxError) -> str:
+def _advice_on_syntax(error: SyntaxError | NameError) -> str:
+    if isinstance(error, NameError):
+        return _ADVICE_ON_PYTHON_2 if error.name in _NAMES_OF_PYTHON_2 else ""
     return _ADVICE_ON_PYTHON_2 if _SYNTAX_OF_PYTHON_2.search(error.msg) else _ADVICE_ON_SYNTAX
 
 
 def _advice(error: BaseException, egg: projects.UnpackedEgg) -> str:
     if not isinstance(error, ImportError) or not error.name:
-        if isinstance(error, SyntaxError):
+        if isinstance(error, SyntaxError | NameError):
             return _advice_on_syntax(error)
         return _advice_on_lists(egg) if isinstance(error, ValueError) else _advice_on_resources(error)
     missing = error.name.partition(".")[0]

@@ -31,6 +31,7 @@ _DISTRIBUTIONS = {
     "googleapiclient": "google-api-python-client",
     "jwt": "PyJWT",
     "magic": "python-magic",
+    "mysql": "mysql-connector-python",
     "pkg_resources": "setuptools<81",
     "pptx": "python-pptx",
     "psycopg2": "psycopg2-binary",

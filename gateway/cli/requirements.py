@@ -226,7 +226,9 @@ _LOCAL = re.compile(
     r"(?P<editable>(?:-e|--editable)[= ]*)?(?:(?P<name>[\w.-]+)(?:\[[^]]*\])? *@ *)?(?P<scheme>file:(?://)?)?"
     r"(?P<place>[^\s#;:@\[]+)(?:\[[^]]*\])?(?:#egg=\S+)?\s*(?:[;#].*|--hash.*)?"
 )
-_GIT = re.compile(r"(?:-e|--editable)[= ]*(?P<url>git\+[^\s#]+)#(?:\S+&)?egg=(?P<name>[\w.-]+)\S*")
+#: A mere URL that tells the name of what is there: `-e git+https://…#egg=lib`, `https://…/lib-1.0-py3-none-any.whl`.
+_GIT = re.compile(r"(?:(?:-e|--editable)[= ]*)?(?P<url>git\+[^\s#]+)#(?:\S+&)?egg=(?P<name>[\w.-]+)\S*")
+_WHEEL = re.compile(r"(?P<url>https?://[^\s#]+/(?P<name>[\w.]+)-[^\s#/]+\.whl)(?:#\S*)?")
 
 
 def _of_file(folder: Path) -> _Declared | None:
@@ -242,8 +244,8 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str | Path]:
         text = line.strip()
         if other := _FILE.fullmatch(text):
             yield from _lines(path.parent / other["name"].strip("\"'"), depth + 1)
-        elif git := _GIT.fullmatch(text):
-            yield f"{git['name']} @ {git['url']}"
+        elif named := _GIT.fullmatch(text) or _WHEEL.fullmatch(text):
+            yield f"{named['name']} @ {named['url']}"
         else:
             yield _placed(line, path.parent)
 

@@ -80,6 +80,10 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         egg(source("ancient", spiders="import urlparse\n")),
         ("No module named 'urlparse'", "was a module of Python 2"),
     ),
+    "names of Python 2": (
+        egg(source("old", spiders="reload(sys)\n")),
+        ("NameError", "(old/spiders.py, line 1). It is written for Python 2"),
+    ),
     "statements of Python 2": (
         egg(source("older", spiders="print 'x'\n")),
         ("SyntaxError", "(older/spiders.py, line 1). It is written for Python 2", "2to3"),

@@ -180,11 +180,14 @@ def test_what_the_requirements_name_of_this_machine_is_in_the_egg(folder: Path, 
     write(tmp_path, {"core/pyproject.toml": project + needs, "core/backend.py": backend, "core/core/__init__.py": ""})
     write(tmp_path, {"plain/plain/__init__.py": "", "plain/tests/__init__.py": ""})
     lines = "-e .\n-e ../core[x]  # ours\n../core\na==1\n-e git+https://x.com/b@v1#egg=b\n"
+    lines += "git+https://x.com/c#egg=c\nhttps://x.com/1.0/d_e-1.0-py3-none-any.whl\n"
     lines += "built @ file:///croot/built\ngone @ ./gone\n"
     (folder / "requirements.txt").write_text(lines)
     found = find_requirements(folder)
     assert found is not None
-    assert found.content == b"a==1\nb @ git+https://x.com/b@v1\nbuilt\ngone @ ./gone\npaint<3,>=2\n"
+    wheel = b"https://x.com/1.0/d_e-1.0-py3-none-any.whl"
+    urls = b"b @ git+https://x.com/b@v1\nc @ git+https://x.com/c\nd_e @ %s\n" % wheel
+    assert found.content == b"a==1\n" + urls + b"built\ngone @ ./gone\npaint<3,>=2\n"
     assert found.local == (tmp_path / "core", tmp_path / "plain")
     files, said, told = built(folder, found.local)
     assert {"core/__init__.py", "plain/__init__.py"} < set(files)
