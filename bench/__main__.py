@@ -27,6 +27,7 @@ from bench import (
     long_log,
     memory,
     projects,
+    real_projects,
     removal,
     schedules,
     sse_fanout,
@@ -58,10 +59,16 @@ BENCHMARKS = {
     "stores": Benchmark(embedded_mongo.run, 90),
     # eight environments are installed first
     "projects": Benchmark(projects.run, 240, is_short=False),
+    # fetched from GitHub
+    "real-projects": Benchmark(real_projects.run, 600, is_short=False),
     "modules": Benchmark(crossed_modules.run, 120, is_short=False),
 }
-#: Benchmarks that accept sizes of their own on the command line.
-SIZED: dict[str, Callable[[Sequence[str]], list[Row]]] = {"dispatch": dispatch.main, "fleet": fleet.main}
+#: Benchmarks that accept arguments of their own on the command line.
+SIZED: dict[str, Callable[[Sequence[str]], list[Row]]] = {
+    "dispatch": dispatch.main,
+    "fleet": fleet.main,
+    "real-projects": real_projects.main,
+}
 
 
 def main() -> bool:

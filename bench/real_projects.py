@@ -1,0 +1,196 @@
+"""Public Scrapy projects as they are: which of them deploy with default settings on the laptop stack, list their
+spiders and run, and what each refusal says.
+
+`python -m bench real-projects [--from FOLDER] [NAME …]` prints a table of them on stderr. Without `--from` each is
+fetched from GitHub. With it, FOLDER has a checkout of each, as OWNER+NAME.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+
+from bench.effort import Effort
+from bench.our_platform import Site, Stack, html, running_stack, wait_until
+from bench.stock_scrapyd import write_project
+from bench.table import Row
+from gateway.contract.reasons import Reason
+
+#: How many of them have to run, as issue K asks for.
+WANTED = 25
+#: Of each project, how many spiders are tried until one runs: many want arguments of their own.
+TRIED = 3
+#: Seconds that a deployment, with all that is installed for it, and the end of a crawl may take.
+DEPLOYED_WITHIN, ENDED_WITHIN = 900, 90
+
+
+class Project(NamedTuple):
+    #: At GitHub: its owner and its name.
+    name: str
+    commit: str
+    #: Of its scrapy.cfg.
+    folder: str = ""
+
+
+PROJECTS = (
+    # large ones
+    Project("alltheplaces/alltheplaces", "0e866a2c1f584e84ffc261a32afc747d8e2a24ec"),
+    Project("City-Bureau/city-scrapers", "292e3f20e2b0cf044e8571bd3acf9cd84249af30"),
+    Project("open-contracting/kingfisher-collect", "bb7f5bd2c30e4c3ecfc155a7280feb50f714ca69"),
+    Project("okfn-brasil/querido-diario", "87cfb90015f9643cffb6c01d5c47d38202f0c142", "querido_diario_raspadores"),
+    Project("public-law/open-gov-crawlers", "87bdeaac38aae3f21c96e87331fb1636dc5ad424"),
+    # with a lock, a Pipfile, a stack of Scrapy Cloud, Docker, Django
+    Project("DadosAbertosDeFeira/maria-quiteria", "da00373f6bf22505ddcbedc25b26c93004165ff7"),
+    Project("scrapinghub/spidermon", "79b44cc9b3608c33b6d49c50694721eb3590782e", "examples/tutorial"),
+    Project("0-Defalt-0/animedb-scraper", "bdde4d7170e3a680361e83f15f7772c878ff9ca7"),
+    Project("zytedata/zyte-spider-templates-project", "e023a741f1253456f0751f044aa9996ff56d6ea2"),
+    Project("stummjr/scrapy_price_monitor", "23fadd3a043e9eeba5a3696f75216b3571db2749"),
+    Project("scrapinghub/sample-projects", "fdff7a0be50041c30e059568aca0d81d1183ad53", "quotes_crawler"),
+    Project("scrapinghub/testspiders", "c7008e50e320b43445e333db7387b29be8aa7cf9"),
+    Project("istresearch/scrapy-cluster", "01861c2dca1563aab740417d315cc4ebf9b73f72", "crawler"),
+    Project("rmax/scrapy-redis", "d34e9af0b2e479327519f5f2b53dbc282e6ec5a8", "example-project"),
+    Project("holgerd77/django-dynamic-scraper", "48943f6a9f911b7f410ce084f6d0ccc9af3a90cf", "example_project"),
+    Project("TeamHG-Memex/undercrawler", "a693929d3b9d30c69eed1dc7aedc22e644cb76f5"),
+    Project("code4romania/czl-scrape", "789341faa950f1511ff69bec840fbfb5998cf04e", "justitie"),
+    # sites behind a login, a browser or a proxy
+    Project("dataabc/weibo-search", "b4535b71d36ae61d13ab0083a18a152914f14ba7"),
+    Project("jonbakerfish/TweetScraper", "739b604b811f96c260597e10bcd0427fdf315e49"),
+    Project("rugantio/fbcrawl", "bda7d6a7da49a57c8a0863b6679c013f74fdb4c1"),
+    Project("Python3WebSpider/ScrapySplashTest", "f568af46f6de1e5b5cfcb73d2fe38ed4cb7828df"),
+    Project("Python3WebSpider/ScrapySeleniumTest", "824f2cee525928942a702459593649a6e92c51c4"),
+    Project("harrywang/scrapy-selenium-demo", "02f01d6b5636b31dc3d937995cc7093be4d440cb"),
+    Project("python-scrapy-playbook/amazon-python-scrapy-scraper", "fdbd825faf979513019071cb5b5e021c8af6fdec"),
+    Project("python-scrapy-playbook/linkedin-python-scrapy-scraper", "e007e8326207ce8229f2f505cf3785855234862c"),
+    # small ones, some of them old
+    Project("scrapy/quotesbot", "16ec3f4176db67ca9132f7e4431d7823e5e28974"),
+    Project("scrapy/booksbot", "959a7dcdcf34c12f446a20e6e7bbecf97697f0fd"),
+    Project("scrapy/dirbot", "8e995447361ad83f6693d2e07d17d90912268ace"),
+    Project("Python3WebSpider/ScrapyTutorial", "94ac9174501e0a56dfb9a88eb34f49a2f69bdde1"),
+    Project("Python3WebSpider/ScrapyUniversal", "0e44064177e3460efdce5a82c8ab968883cbbab0"),
+    Project("talhashraf/major-scrapy-spiders", "e532275716d84d639c4dcda0e5450de2cb17788b"),
+    Project("LiuXingMing/SinaSpider", "dcb275ef77a8891fd21efab70e0e04d258de027a", "Sina_spider1"),
+    Project("0xlearner/Carrefour_Scraper", "5990b47b7edab8f114969f9ea6204ec0a1f389b5"),
+    Project("007gzs/china_admincode", "a01faff7f7239aa620db2f3174d7b7629a4d7181"),
+    Project("0xbhvn/mutual-fund-crisil-scrapy", "cabc67a91a3a58ee59a85203593bc1d1af44c465"),
+)
+
+
+class Tried(NamedTuple):
+    project: Project
+    #: `runs`, `deployed` (no crawl of those of its spiders that were tried has begun), `refused`, or `no Python`: it
+    #: needs one that this machine lacks, and counts neither way.
+    result: str
+    spiders: int
+    #: What the platform says: why it was refused, or how the crawl ended.
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.project.name:56} {self.result:10} {self.spiders:6}  {self.said}"
+
+
+def run(effort: Effort) -> list[Row]:
+    if effort is not Effort.SMOKE:
+        return tried(PROJECTS, None)
+    # without a network
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "ours+plain"
+        folder.mkdir()
+        write_project(folder)
+        return tried([Project("ours/plain", "")], Path(name))
+
+
+def main(arguments: Sequence[str]) -> list[Row]:
+    parser = argparse.ArgumentParser("python -m bench real-projects")
+    parser.add_argument("--from", dest="folder", type=Path, help="of checkouts, each as OWNER+NAME")
+    parser.add_argument("only", nargs="*", metavar="NAME", help="owner and name, or a part of them")
+    asked = parser.parse_args(arguments)
+    chosen = [one for one in PROJECTS if not asked.only or any(part in one.name for part in asked.only)]
+    return tried(chosen, asked.folder)
+
+
+def tried(projects: Sequence[Project], folder: Path | None) -> list[Row]:
+    results: list[Tried] = []
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Site({"/": html("a page")}) as site,
+        running_stack(Path(name) / "home") as stack,
+    ):
+        for project in projects:
+            with checkout(project, folder) as source:
+                results.append(result := try_out(stack, project, source, site))
+            print(result, file=sys.stderr, flush=True)
+    can = [one for one in results if one.result != "no Python"]
+    ours, wanted = sum(one.result == "runs" for one in can), min(WANTED, len(can))
+    what = f"public projects that deploy and run with default settings, of {len(can)} whose Python is there"
+    return [Row(what, "projects", ours, wanted, "what was asked for", ours / max(1, wanted), ">= 1")]
+
+
+@contextmanager
+def checkout(project: Project, folder: Path | None) -> Iterator[Path]:
+    """The folder of its scrapy.cfg."""
+    if folder is not None:
+        yield folder / project.name.replace("/", "+") / project.folder
+        return
+    with tempfile.TemporaryDirectory() as name:
+        for step in (
+            ("init", "--quiet"),
+            ("fetch", "--quiet", "--depth=1", f"https://github.com/{project.name}", project.commit),
+            ("checkout", "--quiet", "FETCH_HEAD"),
+        ):
+            subprocess.run(("git", *step), cwd=name, check=True, timeout=DEPLOYED_WITHIN)
+        yield Path(name) / project.folder
+
+
+def try_out(stack: Stack, project: Project, source: Path, site: Site) -> Tried:
+    name = project.name.partition("/")[2]
+    command = (sys.executable, "-m", "gateway.cli.main", "deploy", str(source), "--project", name, "--json")
+    deployed = subprocess.run(
+        (*command, "--url", stack.url), capture_output=True, text=True, check=False, timeout=DEPLOYED_WITHIN
+    )
+    if deployed.returncode:
+        said = next(reversed(deployed.stderr.strip().splitlines()), "")
+        nodes = json.loads(deployed.stdout)["nodes"] if deployed.stdout.strip() else []
+        lacks = any(node.get("reason") == Reason.PYTHON_MISSING for node in nodes)
+        return Tried(project, "no Python" if lacks else "refused", 0, said)
+    spiders = spiders_of(stack, name)
+    said = "it has no spiders"
+    for spider in spiders[:TRIED]:
+        has_begun, said = crawled(stack, spider, f"{site.url}/")
+        if has_begun:
+            return Tried(project, "runs", len(spiders), said)
+    return Tried(project, "deployed", len(spiders), said)
+
+
+def spiders_of(stack: Stack, project: str) -> list[dict[str, Any]]:
+    """First those that need no parameter."""
+
+    def listed() -> list[dict[str, Any]]:
+        answer = stack.http.get(f"{stack.url}/spiders", params={"project": project}).raise_for_status()
+        found: list[dict[str, Any]] = answer.json()["spiders"]
+        return found
+
+    found = wait_until(listed, what="the list of its spiders")
+    return sorted(found, key=lambda one: bool((one["params_schema"] or {}).get("required")))
+
+
+def crawled(stack: Stack, spider: dict[str, Any], url: str) -> tuple[bool, str]:
+    """Whether a crawl of the spider has begun, and how it ended. The URL is for spiders without any of their own."""
+    what = {"user_id": "bench", "project": spider["project"], "spider": spider["name"]}
+    where = {"start_urls": [url]} if spider["needs_urls"] else {}
+    limits = {"max_pages": 1, "timeout": ENDED_WITHIN // 2, "max_retries": 0}
+    answer = stack.http.post(f"{stack.url}/crawl", json={**what, **where, **limits})
+    if answer.status_code != httpx2.codes.OK:
+        return False, answer.json()["error"]["message"]
+    job_id = answer.json()["job_id"]
+    ended = stack.wait_final(job_id, timeout=ENDED_WITHIN)
+    has_begun = b"Spider opened" in stack.log(job_id) and ended["reason"] != Reason.BROKE_DOWN
+    return has_begun, f"{spider['name']}: {ended['status']}, {ended['message']}"
