@@ -34,7 +34,7 @@ from crawler.orders import NodeRules, node_rules
 from crawler.pace.pacing import Pacing, StartPace
 from crawler.pace.robots import use_robots
 from crawler.render.setup import browser_handler, use_browser
-from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
+from crawler.report.crawl_limits import Allowance, ItemLimit, LogLimit, PageCount, PageLimit
 from crawler.report.progress import ProgressReport, StartErrors
 from crawler.report.request_record import ParentNote, RequestRecord
 from crawler.report.requests import Activity, CountingDownloader
@@ -57,6 +57,7 @@ _CLOSED_SCHEMES = ("file", "ftp", "s3")
 #: Attributes are counted where pages are decompressed; the proxies at the place of Scrapy's own; the last three right
 #: before the cache.
 _DOWNLOADER_MIDDLEWARES = {
+    Allowance: 109,
     PageLimit: 110,
     PageCount: 120,
     AttributeLimit: 589,

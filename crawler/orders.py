@@ -93,6 +93,7 @@ class AttemptOrder:
     user_id: str = ""
     correlation_id: str | None = None
     left_on: str | None = None
+    allowance: dict[str, int] | None = None
 
     @property
     def scrapyds_id(self) -> str:

@@ -8,6 +8,9 @@ ATTEMPT_DIR = "ATTEMPT_DIR"
 MAX_UNDONE = "MAX_UNDONE"
 #: How many pages the crawl may ask for; 0 is no limit.
 MAX_PAGES = "MAX_PAGES"
+#: What this attempt may take of the budget of the key that asked for the crawl (`pages`, `hosts`, `bytes`); absent
+#: without one.
+ALLOWANCE = "ALLOWANCE"
 #: How many items the crawl may give; 0 is no limit.
 MAX_ITEMS = "MAX_ITEMS"
 #: How many requests the record of requests holds, and about how many bytes; with 0 requests there is no record.

@@ -416,6 +416,17 @@ class UserQuotaError(TooManyError):
         self.reason = reason
 
 
+class BudgetSpentError(TooManyError):
+    """The key's budget of today has no room for the crawl."""
+
+    code = "budget_spent"
+
+    def __init__(self, reason: str, retry_after: int, *, detail: Any = None) -> None:
+        super().__init__(f"{reason}; ask again in {retry_after} seconds", retry_after, detail=detail)
+        #: The message without advice.
+        self.reason = reason
+
+
 class NodeError(DiscoveryBotError):
     """A crawl node did not do as asked."""
 

@@ -193,6 +193,7 @@ def _settings(spec: AttemptOrder, folder: str, log_level: str) -> ProjectSetting
             setting_names.ATTEMPT_DIR: folder,
             setting_names.NODE_LOG_LEVEL: log_level.upper(),
             setting_names.MAX_PAGES: spec.max_pages or 0,
+            setting_names.ALLOWANCE: spec.allowance,
             setting_names.MAX_ITEMS: spec.max_items or 0,
             setting_names.EXPECT: spec.expect,
             setting_names.HTTPCACHE_USER: _cache_owner(spec),

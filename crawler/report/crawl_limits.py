@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 from scrapy import signals
-from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
+from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured, StopDownload
 from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.log import get_scrapy_root_handler
 
 from crawler.closing import Closing
 from crawler.report.progress import ProgressReport
 from crawler.scrapy_versions import engine_slot, middleware
-from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS, MAX_LOG_BYTES, MAX_PAGES
+from crawler.setting_names import ALLOWANCE, ATTEMPT_DIR, MAX_ITEMS, MAX_LOG_BYTES, MAX_PAGES
+from gateway.contract.outbox import BUDGET_BYTES, SPENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -76,24 +79,30 @@ class PageLimit:
     and lets requests in flight exceed the limit.
     """
 
-    def __init__(self, crawler: Crawler, limit: int) -> None:
-        if not limit:
+    def __init__(self, crawler: Crawler, limit: int, allowed: int | None) -> None:
+        if not limit and allowed is None:
             raise NotConfigured
         self._crawler = crawler
-        self._limit = limit
-        self._asked_for = 0
+        #: For all attempts that went on from each other; and for this one, by its key's budget.
+        self._most = limit or math.inf
+        self._allowed = math.inf if allowed is None else allowed
+        self._limit = min(self._most, self._allowed)
+        self._asked_for = self._before = 0
         self._dropped = False
+        note_spent(crawler, "pages", 0)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        self = cls(crawler, crawler.settings.getint(MAX_PAGES))
+        allowance = crawler.settings.get(ALLOWANCE) or {}
+        self = cls(crawler, crawler.settings.getint(MAX_PAGES), allowance.get("pages"))
         crawler.signals.connect(self.request_scheduled, signals.request_scheduled)
         crawler.signals.connect(self.spider_idle, signals.spider_idle)
         return self
 
     def asked_before(self, pages: int) -> None:
-        """Count pages that an attempt before has asked for."""
-        self._asked_for += pages
+        """Count pages that an attempt before has asked for. They were taken off this one's allowance."""
+        self._asked_for = self._before = pages
+        self._limit = min(self._most, self._before + self._allowed)
 
     def request_scheduled(self, request: Request, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
         if self._asked_for >= self._limit and is_new_page(request):
@@ -105,6 +114,7 @@ class PageLimit:
         if self._asked_for >= self._limit:
             self._drop()
         self._asked_for += 1
+        note_spent(self._crawler, "pages", self._asked_for - self._before)
 
     def spider_idle(self, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
         if self._dropped:
@@ -128,6 +138,71 @@ class PageLimit:
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self._end_when_done)
         else:
             closing.close(REASON)
+
+
+# --- what a key's budget has left for this attempt, but for its pages
+
+
+def note_spent(crawler: Crawler, what: str, amount: int) -> None:
+    """Have the report say what this attempt has taken."""
+    if crawler.stats is not None:
+        crawler.stats.set_value(f"{SPENT}{what}", amount)
+
+
+class AllowanceSpentError(IgnoreRequest):
+    """The key's budget has no room for the request, or for the rest of its response."""
+
+
+@middleware
+class Allowance:
+    """Downloader middleware before all that counts. Hosts: no request goes to one more than are allowed, be it for
+    robots.txt, by a redirect or a retry. Bytes: they are counted as they come, and what would go on beyond the limit
+    is cut off, so a crawl takes at most one piece of 64 KiB more on each of its connections.
+    """
+
+    def __init__(self, crawler: Crawler, hosts: int | None, limit: int | None) -> None:
+        if hosts is None and limit is None:
+            raise NotConfigured
+        self._crawler = crawler
+        self._most_hosts = math.inf if hosts is None else hosts
+        self._most_bytes = math.inf if limit is None else limit
+        self._hosts: set[str] = set()
+        self._bytes = 0
+        self._dropped = False
+        note_spent(crawler, "hosts", 0)
+        note_spent(crawler, "bytes", 0)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        allowance = crawler.settings.get(ALLOWANCE) or {}
+        self = cls(crawler, allowance.get("hosts"), allowance.get("bytes"))
+        crawler.signals.connect(self.bytes_received, signals.bytes_received)
+        return self
+
+    def process_request(self, request: Request) -> None:
+        if request.meta.get("playwright"):
+            raise AllowanceSpentError("a browser's hosts and bytes are not counted, and the key has a budget of them")
+        if self._bytes >= self._most_bytes:
+            raise AllowanceSpentError(f"the {self._most_bytes} bytes that the key's budget had left are spent")
+        host = (urlsplit(request.url).hostname or "").rstrip(".")
+        if host in self._hosts:
+            return
+        if len(self._hosts) >= self._most_hosts:
+            if not self._dropped:
+                self._dropped = True
+                logger.warning("%s is not asked, nor are others: the key's budget has no host left", host)
+            raise AllowanceSpentError(f"the {self._most_hosts} hosts that the key's budget had left are spent")
+        self._hosts.add(host)
+        note_spent(self._crawler, "hosts", len(self._hosts))
+
+    def bytes_received(self, data: bytes) -> None:
+        before, self._bytes = self._bytes, self._bytes + len(data)
+        note_spent(self._crawler, "bytes", self._bytes)
+        if self._bytes <= self._most_bytes:
+            return
+        if before <= self._most_bytes and (closing := self._crawler.get_extension(Closing)):
+            closing.close(BUDGET_BYTES)
+        raise StopDownload(fail=True)
 
 
 # `max_items`: the spider's output is cut off once the crawl has as many items

@@ -15,6 +15,8 @@ from pymongo.errors import DuplicateKeyError
 from gateway.access.keys import ApiKey, Scope, Token, digest, new_token
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
+from gateway.errors import InvalidRequestError
+from gateway.jobs.budgets import KeyBudget
 from gateway.sites.site import OPERATOR
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document, Repeating
@@ -25,7 +27,7 @@ USE_NOTED_EVERY = timedelta(minutes=10)
 #: again until they expire.
 MOST_ENDED = 1000
 _KEY = TypeAdapter(ApiKey)
-_APART = frozenset({"id", "ended_sessions"})
+_APART = frozenset({"id", "ended_sessions", "budget"})
 
 
 class KeyStore:
@@ -39,7 +41,7 @@ class KeyStore:
         """Insert the key; returns whether there was none with its id."""
         document = {name: value for name, value in key._asdict().items() if name not in _APART and value is not None}
         try:
-            new = {**document, "_id": key.id, **_stored(key.scopes)}
+            new = {**document, "_id": key.id, **(_stored_budget(key) or _stored(key.scopes))}
             # compared by its secret, so that another key with the same id is not taken for this one
             Repeating(self._keys).insert_one(new, ours=["sha256"])
         except DuplicateKeyError:
@@ -113,8 +115,18 @@ def _stored(scopes: Collection[Scope]) -> Document:
     return {"scopes": sorted({*scopes, Scope.READ} - _MARKS.keys()), **marked}
 
 
+def _stored_budget(key: ApiKey) -> Document:
+    """A key with a budget is stored as one that reads: a gateway that knows no budgets lets it begin no crawls."""
+    if key.budget is None:
+        return {}
+    within = sorted(key.scopes)
+    return {"scopes": [Scope.READ], "within_budget": within, "budget": key.budget.model_dump(exclude_none=True)}
+
+
 def read_key(document: Document) -> ApiKey:
     known = {name: document[name] for name in ApiKey._fields if name in document}
+    if "budget" in document:
+        known["scopes"] = document.get("within_budget", ())
     marked = {scope for scope, mark in _MARKS.items() if document.get(mark) is True}
     if marked:
         known["scopes"] = {*known["scopes"], *marked} - {Scope.READ}
@@ -153,10 +165,22 @@ class KeyIssue:
     _clock: Clock = utc_now
 
     def issue(
-        self, user_id: str, scopes: Iterable[Scope], *, expires_at: datetime | None = None, note: str | None = None
+        self,
+        user_id: str,
+        scopes: Iterable[Scope],
+        *,
+        expires_at: datetime | None = None,
+        note: str | None = None,
+        budget: KeyBudget | None = None,
     ) -> Issued:
+        """Raises `InvalidRequestError` if the budget is not for crawls, or can be evaded."""
+        scopes = frozenset(scopes)
+        if budget is not None and Scope.ADMIN in scopes:
+            raise InvalidRequestError("budget", "an admin's key can have none: it can make other keys")
+        if budget is not None and not (budget.amounts and scopes & {Scope.AGENT, Scope.CRAWL}):
+            raise InvalidRequestError("budget", "needs a limit, and the scope agent or crawl")
         issued = self._made(new_token(), user_id, scopes)
-        issued = issued._replace(key=issued.key._replace(expires_at=expires_at, note=note))
+        issued = issued._replace(key=issued.key._replace(expires_at=expires_at, note=note, budget=budget))
         self._keys.insert(issued.key)
         return issued
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gateway.errors import InvalidRequestError, NotYourUserError
+from gateway.jobs.budgets import KeyBudget
 
 _KEY_PREFIX = "db"
 _ID_BYTES, _SECRET_BYTES = 6, 24
@@ -56,6 +57,8 @@ class ApiKey(NamedTuple):
     last_used_at: datetime | None = None
     #: Ids of sessions that were ended before they expired.
     ended_sessions: frozenset[str] = frozenset()
+    #: What its crawls may take on one day; `None` for no limit.
+    budget: KeyBudget | None = None
 
     def is_valid(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
@@ -95,6 +98,11 @@ class Caller(NamedTuple):
     def name(self) -> str | None:
         """The user of its key."""
         return self.key.user_id if self.key else None
+
+    @property
+    def budget_key(self) -> str | None:
+        """The id of its key, if that has a budget: what it crawls takes from it."""
+        return self.key.id if self.key and self.key.budget else None
 
     @property
     def is_agent(self) -> bool:

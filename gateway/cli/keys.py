@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import typer
+from pydantic import ValidationError
 from pymongo.errors import PyMongoError
 
 from embedded.stack.state import StackState
@@ -23,6 +24,7 @@ from gateway.cli.options import JSON, one_of, option, read_time, taking
 from gateway.cli.terminal import Record, counted, err, gateway_url, home, out, print_json, program
 from gateway.container import Container
 from gateway.errors import DiscoveryBotError
+from gateway.jobs.budgets import BudgetLeft, Budgets, KeyBudget, in_minutes
 from gateway.projects.environment import ProjectEnvironment
 from gateway.signals.signatures import WebhookSecrets
 from gateway.sites.site import OPERATOR
@@ -40,16 +42,25 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 
 def _list(user_id: str | None = None) -> Record:
     with _parts() as parts:
-        return {"keys": [_record(key) for key in parts[KeyStore].all() if user_id in {None, key.user_id}]}
+        keys = [key for key in parts[KeyStore].all() if user_id in {None, key.user_id}]
+        left = parts[Budgets].left({key.id: key.budget for key in keys if key.budget})
+        return {"keys": [_record(key, left.get(key.id)) for key in keys]}
 
 
-def _record(key: ApiKey) -> Record:
+def _record(key: ApiKey, left: BudgetLeft | None = None) -> Record:
     """Without the secret."""
     times = ("created_at", "expires_at", "revoked_at", "last_used_at")
     moments = {name: moment and moment.isoformat() for name in times for moment in [getattr(key, name)]}
     state = "revoked" if key.revoked_at else "valid" if key.is_valid(datetime.now(UTC)) else "expired"
     about = {"key_id": key.id, "user_id": key.user_id, "scopes": sorted(key.scopes), "note": key.note}
-    return {**about, "state": state, **moments}
+    return {**about, "budget": _budget_record(left), "state": state, **moments}
+
+
+def _budget_record(left: BudgetLeft | None) -> Record | None:
+    if left is None:
+        return None
+    limits = left.budget.model_dump(exclude_none=True)
+    return {"limits": limits, "used": in_minutes(left.used), "until": left.until.isoformat()}
 
 
 KEYS = Resource(
@@ -58,10 +69,10 @@ KEYS = Resource(
     key="key_id",
     digits=12,
     about="Keys: who may call the gateway, and as whom.",
-    columns="KEY key_id, *USER user_id, *SCOPES scopes, STATE state, 4CREATED created_at:time, "
+    columns="KEY key_id, *USER user_id, *SCOPES scopes, *BUDGET budget, STATE state, 4CREATED created_at:time, "
     "2EXPIRES expires_at:time, 3LAST USED last_used_at:time, 1*NOTE note",
     empty="no keys: who reaches the gateway may do everything. `{program} keys create --scope admin` makes one",
-    cells={"scopes": lambda key: ",".join(key["scopes"])},
+    cells={"scopes": lambda key: ",".join(key["scopes"]), "budget": lambda key: _budget_words(key["budget"])},
     actions=(
         ApiCommand("list", _list, "All keys, the oldest first, without their secrets.", options=(_USER,)),
         ApiCommand("show", _list, "One key, as JSON, without its secret.", picked=True),
@@ -74,19 +85,23 @@ app = group(KEYS)
 @taking(
     option("user", "The user that it acts for.", default=OPERATOR, metavar="USER"),
     option("scope", _SCOPES, kind=list[Scope], default=..., metavar="SCOPE", autocompletion=one_of(Scope)),
+    option("budget", "What its crawls may take a day (UTC).", metavar="pages=N,minutes=N,hosts=N,bytes=N"),
     option("expires", "Until when, or for how long.", metavar="90d|TIME"),
     option("note", "A note: what the key is for."),
     JSON,
 )
-def create(*, user: str, scope: list[Scope], expires: str | None, note: str | None, as_json: bool) -> None:
+def create(
+    *, user: str, scope: list[Scope], budget: str | None, expires: str | None, note: str | None, as_json: bool
+) -> None:
     """Make a key and print it: it cannot be shown again. Once there is one, every request needs a key."""
-    user, expires_at = _user(user), _expiry(expires)
+    user, expires_at, limits = _user(user), _expiry(expires), _budget(budget)
     with _parts() as parts:
         first = not parts[KeyStore].any()
-        issued = parts[KeyIssue].issue(user, scope, expires_at=expires_at, note=note)
+        issued = parts[KeyIssue].issue(user, scope, expires_at=expires_at, note=note, budget=limits)
+        left = parts[Budgets].left({issued.key.id: limits})[issued.key.id] if limits else None
         _record_command(parts, "keys create", key_id=issued.key.id, user_id=user)
     if as_json:
-        print_json({**_record(issued.key), "key": str(issued.token)})
+        print_json({**_record(issued.key, left), "key": str(issued.token)})
     else:
         out.print(str(issued.token), soft_wrap=True)
     err.print(f"Keep it: it is not shown again. `{program()}` sends it if DISCOVERYBOT_KEY is set to it.")
@@ -136,6 +151,26 @@ def _parts() -> Iterator[Container]:
             raise ApiError(message, ExitCode.ERROR) from None
         except DiscoveryBotError as error:
             raise ApiError(error.message, ExitCode.ERROR) from None
+
+
+def _budget_words(budget: Record | None) -> str:
+    """`12/50 pages`: what is taken or reserved of the day's."""
+    used = budget or {"limits": {}}
+    return ", ".join(f"{used['used'][name]}/{limit} {name}" for name, limit in used["limits"].items())
+
+
+def _budget(text: str | None) -> KeyBudget | None:
+    """Raises `BadParameter`."""
+    if text is None:
+        return None
+    pairs = [part.strip().partition("=") for part in text.split(",")]
+    try:
+        return KeyBudget.model_validate({name: amount for name, _, amount in pairs})
+    except ValidationError:
+        known = ", ".join(KeyBudget.model_fields)
+        raise typer.BadParameter(
+            f"takes whole numbers for {known}: pages=500,minutes=60", param_hint="--budget"
+        ) from None
 
 
 def _user(text: str) -> str:

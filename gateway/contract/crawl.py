@@ -272,6 +272,8 @@ DEFAULT_PROJECT = "default"
 SETTINGS_PROTOCOL = 2
 #: Nodes of an older protocol do not know `fetch.respect`, and would ask for the pages.
 _RESPECT_PROTOCOL = 3
+#: Nodes of an older protocol do not keep to a budget: they would fetch more than is left of it.
+BUDGET_PROTOCOL = 3
 
 
 class Number(NamedTuple):

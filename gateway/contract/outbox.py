@@ -90,9 +90,9 @@ INSTANCE = "instance"
 
 #: The protocols: versions of what the platform and a node agree on, which is these files and the platform's requests
 #: to Scrapyd. Each stands for what a release has added: 1 is that of 0.1.0; 2 has settings, variables and
-#: expectations of crawls; in 3 an attempt has a folder `state/`, and a crawl `fetch.respect`. A node reports those
-#: that it speaks, and gets work if the platform speaks one of them. An older tailer beside a Scrapyd that speaks 3
-#: ships everything but the progress of running attempts.
+#: expectations of crawls; in 3 an attempt has a folder `state/` and may have an allowance of its key's budget, and a
+#: crawl has `fetch.respect`. A node reports those that it speaks, and gets work if the platform speaks one of them. An
+#: older tailer beside a Scrapyd that speaks 3 ships everything but the progress of running attempts.
 PROTOCOLS = frozenset({1, 2, 3})
 
 #: Format of the log, set by the crawler's add-on: milliseconds and zone in every head.
@@ -102,6 +102,8 @@ LOG_DATEFORMAT = "%Y-%m-%dT%H:%M:%S"
 #: Largest size, in bytes, of each file that is read whole; most of them hold a few hundred.
 LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 160 << 20}
 MAX_RECORD = 2 << 20
+#: The stats that say what an attempt has taken of its allowance begin so.
+SPENT = "discoverybot/spent_"
 #: The stat that stands for all others where these are too long: how many there were.
 STATS_LEFT_OUT = "discoverybot/stats_left_out"
 #: Written by the spider's own process.
@@ -126,6 +128,8 @@ UNLICENSED = "discoverybot/unlicensed"
 INTERRUPTED = "shutdown"
 #: Finish reason of a crawl that its own code alone has ended: `reactor.stop()`, `crawler.stop()`.
 STOPPED_ITSELF = "stopped_itself"
+#: Finish reason of a crawl that has taken the bytes that its key's budget had left.
+BUDGET_BYTES = "budget_bytes"
 #: Finish reason of a crawl that could not keep what it found: the node's disk is full, or broken.
 ITEMS_LOST = "items_not_writable"
 #: Finish reason of a crawl that an exception ended, mostly while its components were built or opened.

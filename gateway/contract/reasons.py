@@ -68,6 +68,8 @@ class Reason(StrEnum):
     FILE_LIMIT = "file_limit"
     ENTRY_LIMIT = "entry_limit"
     RECORD_LIMIT = "record_limit"
+    #: The budget of the key that asked for the crawl has nothing left for it.
+    BUDGET_SPENT = "budget_spent"
     STALLED = "stalled"
     # --- the node
     NOT_STARTED = "not_started"

@@ -56,6 +56,8 @@ class NodeSpec(CrawlSpec, extra="ignore"):
     left_on: str | None = None
     #: The number of the first attempt from whose frontier this one may go on; older workers do not say.
     frontier_since: int = 1
+    #: What this attempt may take of its key's budget: `pages`, `hosts`, `bytes`. Its seconds are in `timeout`.
+    allowance: dict[str, int] | None = None
 
 
 class Progress(_Record):

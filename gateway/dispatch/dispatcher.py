@@ -17,7 +17,7 @@ import structlog
 from attrs import define, field
 
 from gateway.clock import VERDICT_SECONDS, Clock, remaining, utc_now
-from gateway.contract.crawl import DEFAULT_PROJECT, SETTINGS_PROTOCOL, protocol_of
+from gateway.contract.crawl import DEFAULT_PROJECT, SETTINGS_PROTOCOL
 from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.reasons import Reason
 from gateway.contract.records import NodeSpec
@@ -26,6 +26,7 @@ from gateway.dispatch.loop import Loop, NodeStep, NodeTasks
 from gateway.dispatch.steps import BATCH, Isolation, Patience, Step, Steps
 from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
 from gateway.errors import (
+    BudgetSpentError,
     DiscoveryBotError,
     NeverTakenError,
     NodeError,
@@ -33,6 +34,7 @@ from gateway.errors import (
     NodeUnreachableError,
 )
 from gateway.jobs.backoff import backoff
+from gateway.jobs.budgets import Amounts
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Assignment, Job, JobStatus, Partition, WaitingReason
 from gateway.jobs.messages import EventPublisher, about, correlation_of, status_data
@@ -56,10 +58,15 @@ from gateway.projects.environment import HandedOver, ProjectEnvironment, Project
 from gateway.traced import traced
 
 
-def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
-    """The spec that the node stores: without the variables, because these must never be written to a file."""
+def node_spec(job: Job, assignment: Assignment, given: HandedOver, allowed: Amounts | None = None) -> NodeSpec:
+    """The spec that the node stores: without the variables, because these must never be written to a file. `allowed`:
+    what the attempt may take of its key's budget.
+    """
+    seconds = (allowed or {}).get("seconds", job.spec.timeout)
+    allowance = None if allowed is None else {name: most for name, most in allowed.items() if name != "seconds"}
     return NodeSpec(
-        **{**dict(job.spec), "env": {}, "settings": given.settings},
+        **{**dict(job.spec), "env": {}, "settings": given.settings, "timeout": min(job.spec.timeout, seconds)},
+        allowance=allowance,
         has_env=bool(given.env),
         left_on=job.prefer,
         frontier_since=job.frontier_since,
@@ -362,17 +369,30 @@ class Dispatch:
 
     def _hand_over(self, job: Job, assignment: Assignment, node: Node) -> None:
         """Post the attempt to its node. Raises `NodeUnreachableError`, `NodeRefusedError`; the latter also if a
-        secret of the project cannot be decrypted here, or if the project got variables or settings after a node that
-        knows none was chosen. The job then waits, and its message says why.
+        secret of the project cannot be decrypted here, if the project got variables or settings after a node that
+        knows none was chosen, or if its key's budget has nothing for it. The job then waits, and its message says
+        why.
         """
         try:
             given = self._environment.handed_over(job.spec)
+            allowed = self._allowance(job)
+        except BudgetSpentError as error:
+            raise NodeRefusedError(error.reason, reason=Reason.BUDGET_SPENT) from error
         except DiscoveryBotError as error:
             raise NodeRefusedError(error.message) from error
-        protocol = max(protocol_of(job.spec), SETTINGS_PROTOCOL if given.env or given.settings else 1)
+        protocol = max(job.protocol, SETTINGS_PROTOCOL if given.env or given.settings else 1)
         if not node.speaks(protocol):
             raise NodeRefusedError(f"node {node.id} does not speak protocol {protocol}, which the crawl needs")
-        self._scrapyd.schedule(node.url, node_spec(job, assignment, given), given.env)
+        self._scrapyd.schedule(node.url, node_spec(job, assignment, given, allowed), given.env)
+
+    def _allowance(self, job: Job) -> Amounts | None:
+        """What the attempt may take of the budget of the job's key, once that is noted in the job."""
+        if (found := self._jobs.budgets.allowance(job)) is None:
+            return None
+        use, allowed = found
+        if use != job.budget:
+            self._jobs.note_budget(job.id, use)
+        return allowed
 
     def _not_accepted(self, job: Job, error: NodeError, *, is_first: bool) -> None:
         failures = job.dispatch_failures + 1
@@ -386,6 +406,9 @@ class Dispatch:
         # a node at fault rests now, so another node may have the job at once
         pause = timedelta() if error.is_nodes_fault else min(backoff(failures), MAX_DELAY)
         failed = self._release(job, pause, error.message, avoid=error.is_nodes_fault)
+        if failed is not None and isinstance(error, NodeRefusedError) and error.reason == Reason.BUDGET_SPENT:
+            self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, Reason.BUDGET_SPENT, error.message))
+            return
         if failed is not None and not error.is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
             message = f"no node took it after {failures} tries: {error.message}"
             self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, Reason.NO_NODE_TOOK_IT, message))

@@ -82,6 +82,8 @@ class Asked(NamedTuple):
 
     by: str | None = None
     request_id: str | None = None
+    #: The key, if it has a budget: what is run again takes from it.
+    budget_key: str | None = None
     #: Act only on jobs that the filter already named at this time.
     as_of: datetime | None = None
 
@@ -149,9 +151,9 @@ class BulkActs:
         if action is Action.CANCEL:
             self._cancellation.cancel(job_id, asked.by)
         elif action is Action.RETRY:
-            self._resubmission.run_again(job_id, asked.request_id, once=True)
+            self._resubmission.run_again(job_id, asked.request_id, once=True, budget_key=asked.budget_key)
         elif action is Action.REQUEUE:
-            self._letters.requeue(job_id, asked.request_id, once=True)
+            self._letters.requeue(job_id, asked.request_id, once=True, budget_key=asked.budget_key)
         elif action is Action.DISMISS:
             self._letters.dismiss(job_id)
         else:

@@ -167,6 +167,7 @@ class Completion:
         """Carry out all consequences of the job's end. The sweeper repeats this until all of them succeed."""
         if job.settled is not False:
             return
+        self._jobs.budgets.close(job)
         admitted = None
         if attempt := job.current:
             admitted = self.free(job, attempt.attempt, attempt.node)

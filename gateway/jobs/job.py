@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel, BeforeValidator, Field
 
 from gateway.contract.crawl import (
+    BUDGET_PROTOCOL,
     DEFAULT_PROJECT,
     SETTINGS_PROTOCOL,
     SPEC_FIELDS,
@@ -350,10 +351,20 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
         return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
 
 
+class BudgetUse(BaseModel, extra="ignore", frozen=True):
+    """The budget that a job takes from: see `budgets.py`."""
+
+    key_id: str
+    #: The day, by UTC, whose budget it is; absent until something is reserved for the job.
+    day: datetime | None = None
+
+
 class Requester(NamedTuple):
     """Who asks for a job, and by which request."""
 
     user_id: str
+    #: The key, if it has a budget.
+    budget_key: str | None = None
     idempotency_key: str | None = None
     correlation_id: str | None = None
     traceparent: str | None = None
@@ -369,7 +380,13 @@ class Requester(NamedTuple):
             "idempotency_key": self.unique_idempotency_key,
             "correlation_id": self.correlation_id,
             "traceparent": self.traceparent,
+            "budget": budget_of(self.budget_key),
         }
+
+
+def budget_of(key_id: str | None) -> BudgetUse | None:
+    """The `budget` of a new job that takes from that of this key."""
+    return BudgetUse(key_id=key_id) if key_id else None
 
 
 #: The fields of an order except its `spec`, and all fields of a crawl that a request may set.
@@ -512,6 +529,8 @@ class Job(JobFacts, extra="forbid"):
     target: TargetRun | None = None
     #: Only one of the jobs with the same text here runs at a time (`site:<name>`, `schedule:<id>`).
     exclusive: str | None = None
+    #: The budget that it takes from; absent if the key that asked for it has none.
+    budget: BudgetUse | None = None
     #: Another job holds the `exclusive` resource; no worker looks at this job until the resource is free.
     blocked: bool | None = None
     webhooks: list[str] = Field(default_factory=list)
@@ -668,9 +687,14 @@ class Job(JobFacts, extra="forbid"):
         return [node_resource(node), *browser, user_resource(self.user_id), *exclusive]
 
     @property
+    def protocol(self) -> int:
+        """The oldest protocol of nodes that can run it."""
+        return BUDGET_PROTOCOL if self.budget else protocol_of(self.spec)
+
+    @property
     def partition(self) -> Partition:
         spec = self.spec
-        needs = Requirements(spec.project, spec.version, bool(self.render), protocol_of(spec))
+        needs = Requirements(spec.project, spec.version, bool(self.render), self.protocol)
         return Partition(needs, self.user_id)
 
     def queue_place(self) -> dict[str, Any]:

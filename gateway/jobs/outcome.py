@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gateway.contract.crawl import Expect
 from gateway.contract.expectations import Tally, breaches
-from gateway.contract.outbox import BROKE_DOWN, EXPECTATION_BROKEN, ITEMS_LOST, UNLICENSED, ErrorKind
+from gateway.contract.outbox import BROKE_DOWN, BUDGET_BYTES, EXPECTATION_BROKEN, ITEMS_LOST, UNLICENSED, ErrorKind
 from gateway.contract.reasons import LIMITS, MISFITS, Reason, reason_of
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.job import GOOD_STATUSES, JobStatus
@@ -169,6 +169,9 @@ def _was_stopped(exit_report: ExitReport, *, timeout: int | None) -> Outcome | N
             setting = f"{setting}, {timeout} s"
         status = JobStatus.ERROR if limit in _FATAL_LIMITS else JobStatus.PARTIAL
         return Outcome(status, code, f"stopped at its {name} ({setting})")
+    if reason == BUDGET_BYTES:
+        message = "stopped at the bytes that its key's budget had left"
+        return Outcome(JobStatus.PARTIAL, Reason.BUDGET_SPENT, message)
     if exit_report.stopped_by == "stall":
         return Outcome(JobStatus.ERROR, Reason.STALLED, _stalled(exit_report.stall_seconds), retryable=True)
     if exit_report.stopped_by == "shutdown" or reason == "shutdown":

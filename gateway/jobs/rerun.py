@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
+from typing import Any
 
 import structlog
 from attrs import define
@@ -15,7 +16,7 @@ from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import DedupeRelease
-from gateway.jobs.job import Job, Trigger
+from gateway.jobs.job import Job, Trigger, budget_of
 from gateway.jobs.messages import Waker
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import WorkCheck
@@ -36,11 +37,14 @@ class Resubmission:
     _admission: Admission
     _clock: Clock = utc_now
 
-    def run_again(self, job_id: str, correlation_id: str | None = None, *, once: bool = False) -> Job:
+    def run_again(
+        self, job_id: str, correlation_id: str | None = None, *, once: bool = False, budget_key: str | None = None
+    ) -> Job:
         """Run the job again as a new job, with the same spider in the same version. Raises `JobNotFoundError`;
         `ConflictError` while the old job or an identical one is live, or if that version, or a browser that the job
         needs, is gone; `SiteDisabledError` for a run of a disabled site; `TooManyError`. With `once`, `RunAgainError`
-        for a job that was run again with `once` before, so that a call can be repeated after an interruption.
+        for a job that was run again with `once` before, so that a call can be repeated after an interruption. The new
+        job takes from the budget of `budget_key`.
         """
         with mongo_errors():
             old = self._jobs.get(job_id)
@@ -48,7 +52,7 @@ class Resubmission:
                 raise errors.ConflictError(f"the job has not ended yet ({old.status})")
             self._require_means(old)
             origin = {"id": _successor(old.id)} if once else {}
-            new = _anew(old, self._clock(), correlation_id, **origin)
+            new = _anew(old, self._clock(), correlation_id, budget=budget_of(budget_key), **origin)
             try:
                 with self._admission.room(new.user_id):
                     self._jobs.insert(new)
@@ -87,7 +91,7 @@ def _successor(job_id: str) -> str:
     return uuid.uuid5(_NAMESPACE, job_id).hex
 
 
-def _anew(old: Job, now: datetime, correlation_id: str | None, **origin: str) -> Job:
+def _anew(old: Job, now: datetime, correlation_id: str | None, **origin: Any) -> Job:
     return Job.new(
         old.user_id,
         old.order,
@@ -128,8 +132,11 @@ class DeadLetters:
     _letters: DeadLetterStore
     _resubmission: Resubmission
 
-    def requeue(self, job_id: str, correlation_id: str | None = None, *, once: bool = False) -> Job:
-        """Run the job again, and return the new job. The old one is no longer a dead letter. `once`: see `run_again`.
+    def requeue(
+        self, job_id: str, correlation_id: str | None = None, *, once: bool = False, budget_key: str | None = None
+    ) -> Job:
+        """Run the job again, and return the new job. The old one is no longer a dead letter. The rest is as in
+        `run_again`.
 
         Raises `DeadLetterNotFoundError`, and `ConflictError` if the job cannot be run again.
         """
@@ -137,7 +144,7 @@ class DeadLetters:
             self._require(job_id)
             # the new job first: a dead letter that is run twice is harmless, one that is lost is not
             try:
-                new = self._resubmission.run_again(job_id, correlation_id, once=once)
+                new = self._resubmission.run_again(job_id, correlation_id, once=once, budget_key=budget_key)
             except errors.RunAgainError as error:
                 # another call has run it again, and died before the next line
                 new = self._jobs.get(error.successor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from heapq import merge
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from gateway.contract.records import ExitReport, FilesKept, Progress, fitting
 from gateway.crash_points import state_change
 from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
 from gateway.jobs.attempts import AttemptStore
+from gateway.jobs.budgets import Budgets
 from gateway.jobs.job import (
     ACCEPTED,
     FINAL_STATUSES,
@@ -28,6 +30,7 @@ from gateway.jobs.job import (
     TRANSITIONS,
     Assignment,
     Attempt,
+    BudgetUse,
     Job,
     JobSignal,
     JobStatus,
@@ -107,13 +110,27 @@ class JobStore:
         #: The superseded attempts of all jobs.
         self.attempts = AttemptStore(database)
         self._keys = IdempotencyKeys(database, clock)
+        self.budgets = Budgets(database, clock)
         self._clock = clock
 
     # --- submit
 
+    def insert(self, job: Job, *, overtaking: bool = False) -> None:
+        """Insert the job, and first reserve what it takes of its key's budget. With `overtaking` it takes its live
+        key from the job that has it, because a request asked for a fresh run. A job for later reserves when it
+        begins.
+
+        Raises `JobExistsError`, `LiveTwinError` or `IdempotencyConflictError`, depending on which key is taken; and
+        what `Budgets.reserved` raises.
+        """
+        reserved = self.budgets.reserved(job) if job.status is JobStatus.PENDING else nullcontext(job)
+        with reserved as admitted:
+            if overtaking and job.live_key:
+                self.overtake(job.live_key)
+            self._insert(admitted)
+
     @state_change("jobs.insert")
-    def insert(self, job: Job) -> None:
-        """Raises `JobExistsError`, `LiveTwinError` or `IdempotencyConflictError`, depending on which key is taken."""
+    def _insert(self, job: Job) -> None:
         if job.idempotency_key:
             self._keys.claim(job.idempotency_key, "job")
         try:
@@ -162,6 +179,11 @@ class JobStore:
         Repeating(self._jobs).update_one(ended, change(self._clock(), {}, signal=added))
 
     # --- facts
+
+    @state_change("jobs.note_budget")
+    def note_budget(self, job_id: str, use: BudgetUse) -> None:
+        """Note on which day something was reserved for the job."""
+        Repeating(self._jobs).update_one({"_id": job_id}, {"$set": {"budget": use.model_dump(exclude_none=True)}})
 
     @state_change("jobs.mark_running")
     def mark_running(self, job_id: str, assignment: Assignment) -> Job | None:

@@ -199,9 +199,8 @@ class Submission:
     def _insert(self, order: RequestedCrawl, identity: str, entry: Entry) -> Receipt | None:
         try:
             with self._admission.room(order.user_id):
-                if order.spec.ignore_cache:
-                    self._jobs.overtake(identity)
-                self._jobs.insert(order.to_job(identity, self._clock(), id=entry.job_id))
+                job = order.to_job(identity, self._clock(), id=entry.job_id)
+                self._jobs.insert(job, overtaking=order.spec.ignore_cache)
         except errors.TooManyError:
             if (known := self._find_present(order, identity, entry)) is None:
                 raise

@@ -32,6 +32,7 @@ from gateway.files.store import FileRecord, FileStore
 from gateway.items.fields import read_counts
 from gateway.items.items import ItemStore, read_item
 from gateway.jobs.attempts import AttemptStore, read_attempt
+from gateway.jobs.budgets import BUDGETS_KEPT, BudgetDay, Budgets
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
 from gateway.jobs.progress import ProgressSeries, ProgressStore
@@ -95,6 +96,7 @@ READERS: dict[str, Reader[Any]] = {
     "dataset_changes": reader(ItemChange),
     "dataset_runs": reader(DatasetRun),
     "run_days": reader(RunDay),
+    "budget_days": reader(BudgetDay),
     "attempt_errors": reader(AttemptErrors),
     "error_groups": reader(ErrorGroup),
     "static_entries": read_static_entry,
@@ -343,6 +345,7 @@ class Retention:
     _deliveries: DeliveryStore
     _alerts: AlertStore
     _days: RunDays
+    _budgets: Budgets
     _error_groups: ErrorGroupStore
     _datasets: DatasetUpkeep
     _clock: Clock = utc_now
@@ -383,6 +386,7 @@ class Retention:
             partial(self._forget, self._deliveries.forget, now, self._keep.deliveries, deadline),
             partial(self._forget, self._alerts.forget, now, self._keep.deliveries, deadline),
             partial(self._forget, self._days.forget, now, SUMS_KEPT, deadline),
+            partial(self._forget, self._budgets.forget, now, BUDGETS_KEPT, deadline),
             partial(self._forget, self._error_groups.forget, now, GROUPS_KEPT, deadline),
             partial(self._keep_up_datasets, now, deadline),
         ):

@@ -29,7 +29,9 @@ from gateway.stores.mongo import Document, mongo_errors
 
 #: How many rounds edits and beats may overtake each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
-_EDITABLE = frozenset({"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key"})
+_EDITABLE = frozenset(
+    {"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key", "budget_key"}
+)
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -47,9 +49,9 @@ class ScheduleEdits:
 
     def edit(self, schedule_id: str, changes: dict[str, Any], *, rev: int | None = None) -> Schedule:
         """Change the schedule. `changes` are values by field names of `Schedule`: `name`, `crawl`, `timing`,
-        `overlap`, `catch_up`, `max_runs`, `fingerprint`, `live_key`; `None` removes the field. With `rev`, the edit
-        is made only if the schedule is still in that revision. Occurrences stay, even those that are due, unless the
-        timing changes.
+        `overlap`, `catch_up`, `max_runs`, `fingerprint`, `live_key`, `budget_key`; `None` removes the field. With
+        `rev`, the edit is made only if the schedule is still in that revision. Occurrences stay, even those that are
+        due, unless the timing changes.
 
         Raises `InvalidRequestError`, `LiveTwinError`, `ScheduleChangedError` if the schedule is no longer in revision
         `rev`, and `ScheduleEndedError` if it has ended.
@@ -75,14 +77,17 @@ class ScheduleEdits:
 
         return self._change(schedule_id, paused)
 
-    def resume(self, schedule_id: str) -> Schedule:
-        """Go on with the first occurrence after now. Raises `ScheduleEndedError`, also if no occurrence is left."""
+    def resume(self, schedule_id: str, budget_key: str | None = None) -> Schedule:
+        """Go on with the first occurrence after now, from the budget of this key if there is one. Raises
+        `ScheduleEndedError`, also if no occurrence is left.
+        """
 
         def resumed(schedule: Schedule) -> Document | None:
             if schedule.state is ScheduleState.ACTIVE:
                 return None
             occurrence = self._first_occurrence(schedule.id, schedule.timing)
-            return {"state": ScheduleState.ACTIVE, **occurrence, **_other_occurrences(schedule)}
+            budget = {"budget_key": budget_key} if budget_key else {}
+            return {"state": ScheduleState.ACTIVE, **budget, **occurrence, **_other_occurrences(schedule)}
 
         return self._change(schedule_id, resumed)
 
@@ -105,17 +110,20 @@ class ScheduleEdits:
         self._settle([schedule_id])
         self._ledger.delete(schedule_id)
 
-    def run_now(self, schedule_id: str) -> Job:
-        """Start a run in addition to the occurrences. Raises `ConflictError` if the schedule would skip an occurrence
-        now; `TooManyError`.
+    def run_now(self, schedule_id: str, budget_key: str | None = None) -> Job:
+        """Start a run in addition to the occurrences, from the budget of this key if there is one. Raises
+        `ConflictError` if the schedule would skip an occurrence now; `TooManyError`.
         """
         for _ in range(_MAX_ROUNDS):
             schedule, order = self._may_run(schedule_id)
-            job = job_by_hand(schedule, order, self._clock())
-            with self._admission.room_by_hand(job.user_id) if self._admission else nullcontext():
-                if self._occurrences.insert([job]):
+            job = job_by_hand(schedule, order, self._clock(), budget_key)
+            with (
+                self._admission.room_by_hand(job.user_id) if self._admission else nullcontext(),
+                self._jobs.budgets.reserved(job) as admitted,
+            ):
+                if self._occurrences.insert([admitted]):
                     raise errors.ConflictError("a run that another caller has just started has not ended")
-            self._promotion.settle([job])
+            self._promotion.settle([admitted])
             with suppress(errors.JobNotFoundError):
                 started = self._jobs.get(job.id)
                 self._schedules.note_run(schedule, job.id, job.created_at)
@@ -208,6 +216,8 @@ class Change(NamedTuple):
     spec: dict[str, Any]
     #: Make the change only if the schedule is in this revision.
     rev: int | None = None
+    #: The key that asks for it, if that has a budget: from then on the schedule's runs take from it.
+    budget_key: str | None = None
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -230,13 +240,13 @@ class ScheduleChanges:
     def pause(self, schedule_id: str) -> Schedule:
         return self._own(schedule_id, self._edits.pause)
 
-    def resume(self, schedule_id: str) -> Schedule:
-        return self._own(schedule_id, self._edits.resume)
+    def resume(self, schedule_id: str, budget_key: str | None = None) -> Schedule:
+        return self._own(schedule_id, lambda own: self._edits.resume(own, budget_key))
 
-    def run_now(self, schedule_id: str) -> Job:
+    def run_now(self, schedule_id: str, budget_key: str | None = None) -> Job:
         """Start a run now. This is also allowed for the schedule of a site, as it does not change the schedule."""
         with mongo_errors():
-            return self._edits.run_now(schedule_id)
+            return self._edits.run_now(schedule_id, budget_key)
 
     def cancel(self, schedule_id: str) -> Schedule:
         """End the schedule, so that no further run begins. A schedule that was cancelled before is returned as it is,
@@ -307,6 +317,7 @@ class ScheduleChanges:
             "timing": timing,
             "crawl": crawl,
             "live_key": schedule.live_key and identity_of(schedule, timing, crawl.spec),
+            "budget_key": change.budget_key or schedule.budget_key,
         }
         return {name: value for name, value in wanted.items() if value != getattr(schedule, name)}
 

@@ -6,13 +6,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, utc_now
+from gateway.errors import BudgetSpentError, InvalidRequestError
 from gateway.jobs.admission import Admission, Look
 from gateway.jobs.job import Decision, Job, Occurrence, occurrence_id
 from gateway.jobs.messages import Waker, about
@@ -368,7 +369,8 @@ class Scheduling:
 
     def decide(self, schedules: Sequence[Schedule], end: float = float("inf")) -> list[Job]:
         """The held jobs of the due occurrences. After `end` no further job is made, except the first, because it
-        takes time to count the occurrences that were missed in months. Writes nothing.
+        takes time to count the occurrences that were missed in months. Writes nothing but what they reserve of
+        budgets: it is given back if another process decides otherwise.
         """
         now = self._clock()
         orders = orders_of(self._orders, schedules)
@@ -379,12 +381,25 @@ class Scheduling:
             if jobs and self._monotonic() > end:
                 break
             try:
-                jobs.append(_decided(schedule, orders.get(schedule.id), live.get(schedule.id), look, now))
+                job = _decided(schedule, orders.get(schedule.id), live.get(schedule.id), look, now)
+                jobs.append(self._admitted(job, schedule))
             except PyMongoError:
                 raise
             except Exception as error:  # noqa: BLE001 - an error in one schedule must not stop the others
                 self._tell_once(schedule.id, "schedule_not_fired", error=str(error), kind=type(error).__name__)
         return jobs
+
+    def _admitted(self, job: Job, schedule: Schedule) -> Job:
+        """The job with its reservation; skipped if its key's budget has none for it."""
+        if job.held is not Decision.RUN or job.slot is None:
+            return job
+        try:
+            return self._occurrences.budgets.reserve(job)
+        except (BudgetSpentError, InvalidRequestError) as error:
+            reason = f"{error.code}: {error.reason if isinstance(error, BudgetSpentError) else error.message}"
+            rested = _after_a_rest(schedule, job.slot.at, self._clock())
+            skipped = job.slot.model_copy(update={"reason": reason, **_next(rested)})
+            return job.model_copy(update={"held": Decision.SKIP, "slot": skipped})
 
     def _live(self, schedules: Sequence[Schedule]) -> dict[str, EarlierRun]:
         """By schedule id, the run because of which the next occurrence is skipped."""
@@ -421,16 +436,14 @@ def _decided(
     elif fate is Decision.RUN and look and (refusal := look.take(schedule.user_id)):
         fate, reason, planned = Decision.SKIP, refusal, _after_a_rest(schedule, schedule.next_at, now)
     occurrence = Occurrence(
-        rev=schedule.rev,
-        at=schedule.next_at,
-        due=schedule.next_run,
-        fired_at=now,
-        missed=planned.missed,
-        reason=reason,
-        next_at=planned.next.at if planned.next else None,
-        next_due=planned.next.due if planned.next else None,
+        rev=schedule.rev, at=schedule.next_at, due=schedule.next_run, fired_at=now, reason=reason, **_next(planned)
     )
     return occurrence_job(schedule, order, occurrence, fate, now)
+
+
+def _next(planned: OccurrencePlan) -> dict[str, Any]:
+    at, due = planned.next or (None, None)
+    return {"missed": planned.missed, "next_at": at, "next_due": due}
 
 
 def _after_a_rest(schedule: Schedule, at: datetime, now: datetime) -> OccurrencePlan:

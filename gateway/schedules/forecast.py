@@ -132,6 +132,7 @@ class Forecasts:
         checks: list[Callable[[], object]] = [*times, lambda: self._check.means(pinned.spec)]
         if when is None:
             checks.append(lambda: self._admission.require_room(pinned.user_id))
+            checks.append(lambda: self._jobs.budgets.require(pinned.by.budget_key, pinned.spec))
         else:
             checks.append(lambda: self._schedules.require_room(pinned.user_id, when))
         with mongo_errors():

@@ -13,6 +13,7 @@ from pymongo.errors import BulkWriteError
 
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.crash_points import state_change
+from gateway.jobs.budgets import Budgets
 from gateway.jobs.job import LIVE_STATUSES, PROMOTED, Decision, Job, JobStatus, Occurrence
 from gateway.jobs.queue import JobDocuments, SetAside, change
 from gateway.schedules.next_run import OccurrenceTime, count_due, following, newest_due
@@ -165,6 +166,7 @@ class OccurrenceStore:
         self._documents = JobDocuments(database)
         self._runs = SetAside(self._jobs, _earlier_run)
         self._starts = SetAside(self._jobs, _start)
+        self.budgets = Budgets(database, clock)
         self._clock = clock
 
     @state_change("schedules.insert_occurrences")
@@ -282,7 +284,7 @@ def _start(document: Document) -> datetime:
 
 
 #: All fields in which two revisions of an occurrence's job can differ.
-_CONTENT = {"slot", "held", *NOTHING.job_fields("")}
+_CONTENT = {"slot", "held", "budget", *NOTHING.job_fields("")}
 
 
 def _same(job: Job) -> Document:

@@ -13,7 +13,17 @@ from pymongo.errors import PyMongoError
 from gateway.contract.crawl import CrawlSpec
 from gateway.errors import InvalidRequestError
 from gateway.jobs.dedupe import fingerprint
-from gateway.jobs.job import CrawlOrder, Decision, Job, JobStatus, Occurrence, TargetRun, Trigger, occurrence_id
+from gateway.jobs.job import (
+    CrawlOrder,
+    Decision,
+    Job,
+    JobStatus,
+    Occurrence,
+    TargetRun,
+    Trigger,
+    budget_of,
+    occurrence_id,
+)
 from gateway.projects.catalog import SpiderCatalog
 from gateway.schedules.schedule import Overlap, Schedule
 from gateway.stores.broker import current_correlation
@@ -132,13 +142,15 @@ def occurrence_job(
         noted=False,
         slot=occurrence,
         correlation_id=job_id,
+        budget=budget_of(schedule.budget_key),
     )
 
 
-def job_by_hand(schedule: Schedule, order: RunOrder, now: datetime) -> Job:
+def job_by_hand(schedule: Schedule, order: RunOrder, now: datetime, budget_key: str | None = None) -> Job:
     """The job of a run that a client asks for now. It is held as if it had an occurrence, so that an earlier change
     of the schedule also applies to it. It belongs to no occurrence, but the ledger contains it. If runs must
-    not overlap, there is one such job at a time, even if several clients ask at once.
+    not overlap, there is one such job at a time, even if several clients ask at once. It takes from the budget of
+    `budget_key`, which is the caller's.
     """
     at = now if schedule.next_at != now else now - timedelta(milliseconds=1)
     return order.to_job(
@@ -151,6 +163,7 @@ def job_by_hand(schedule: Schedule, order: RunOrder, now: datetime) -> Job:
         correlation_id=current_correlation(),
         live_key=f"run:{schedule.id}" if schedule.overlap is Overlap.SKIP else None,
         trigger=order.trigger and Trigger.MANUAL,
+        budget=budget_of(budget_key),
     )
 
 
@@ -166,4 +179,6 @@ def refreshed(job: Job, occurrence: Occurrence, schedule: Schedule, order: RunOr
         new = new.model_copy(update={"reason": skip})
         return job.model_copy(update={"slot": new, "held": Decision.SKIP})
     fresh = order.job_fields(schedule.user_id) if order else {}
-    return job.model_copy(update={"slot": new, **fresh, "trigger": job.trigger})
+    kept = job.budget and job.budget.key_id == schedule.budget_key
+    budget = job.budget if kept else budget_of(schedule.budget_key)
+    return job.model_copy(update={"slot": new, **fresh, "trigger": job.trigger, "budget": budget})

@@ -96,6 +96,8 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     fingerprint: str
     live_key: str | None = None
     idempotency_key: str | None = None
+    #: The key that has made or changed it, if that has a budget: its runs take from it.
+    budget_key: str | None = None
     created_at: datetime
     updated_at: datetime
 

@@ -233,6 +233,7 @@ def _schedule(order: RequestedCrawl, when: When, timing: Timing, identity: str, 
         fingerprint=identity,
         live_key=identity,
         idempotency_key=order.by.unique_idempotency_key,
+        budget_key=order.by.budget_key,
         created_at=now,
         updated_at=now,
     )

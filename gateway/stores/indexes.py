@@ -178,6 +178,8 @@ INDEXES: dict[str, list[IndexModel]] = {
     ],
     # one document per kind
     "retention": [],
+    # keyed by `_id`
+    "budget_days": [_index("day", "day")],
     "run_days": [
         # a list of subjects at once
         _index("kind_user_subject_day", "kind", "user_id", "subject", "day"),

@@ -11,14 +11,16 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field, JsonValue, SecretStr
 
 from gateway.access.audit import AuditFilter, AuditKind, AuditStore
-from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_session, read_token
+from gateway.access.keys import Caller, ConsoleSession, Scope, open_session, read_token
 from gateway.errors import ConflictError, ScopeMissingError, UnauthenticatedError, WrongKeyError
+from gateway.jobs.budgets import Budgets
 from gateway.web.authentication import KeyRing, forget, keep, refuse_others, session_of
 from gateway.web.authorisation import Called, for_everybody, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.guard import MALFORMED, WRONG_KEY
+from gateway.web.routes.keys import BUDGET_EXAMPLE, KeyBudgetView, left_of
 from gateway.web.schemas.types import Body, Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
 
 _KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"
@@ -28,6 +30,7 @@ _VIEW: dict[str, JsonValue] = {
     "key_id": "4f1d9c2b3a4e",
     "expires_at": "2027-06-01T21:00:00.000Z",
     "csrf_token": "0d4f5c6b7a8e4f1d" * 4,
+    "budget": BUDGET_EXAMPLE,
 }
 
 
@@ -43,16 +46,20 @@ class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
     key_id: str | None
     expires_at: Timestamp | None = Field(description="When the session ends; without a session, when the key does.")
     csrf_token: str | None = Field(description="The value for `X-CSRF-Token`; `null` without a session.")
+    budget: KeyBudgetView | None = Field(description="What the key's crawls may take today; `null` for no limit.")
 
     @classmethod
-    def of(cls, caller: Caller, session: ConsoleSession | None, seal: Seal) -> SessionView:
-        key = caller.key
+    async def of(cls, caller: Caller, session: ConsoleSession | None, parts: GatewayParts) -> SessionView:
+        key, seal = caller.key, parts[KeyRing].seal
+        # most keys have none, so most callers take no thread
+        left = await parts.threads.run(left_of, key, parts[Budgets]) if caller.budget_key else None
         return cls(
             user_id=key.user_id if key else None,
             scopes=[scope for scope in Scope if scope in caller.scopes],
             key_id=key.id if key else None,
             expires_at=session.expires_at if session else key.expires_at if key else None,
             csrf_token=session.csrf_token(key, seal) if session and key else None,
+            budget=KeyBudgetView.of(left) if left else None,
         )
 
 
@@ -89,14 +96,14 @@ async def sign_in(
     session = open_session(shown.key, now, lifetime, parts[KeyRing].seal)
     await _end(session_of(request.scope), parts[KeyRing])
     keep(response, session, request.scope, (session.expires_at - now).total_seconds())
-    return SessionView.of(shown, session, parts[KeyRing].seal)
+    return await SessionView.of(shown, session, parts)
 
 
 @session_router.get("/session", summary="Who is signed in", responses=problems(401, 503))
 @needs(Scope.READ)
 async def get_session(parts: Parts, caller: Called, session: Session) -> SessionView:
     """Whose key it is, what the caller may do, and the session's CSRF token if the caller has a session."""
-    return SessionView.of(caller, session, parts[KeyRing].seal)
+    return await SessionView.of(caller, session, parts)
 
 
 @session_router.delete("/session", status_code=204, summary="Sign a browser out", responses=problems(401, 503))

@@ -79,7 +79,7 @@ async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts:
     )
     if spec.dataset is not None:
         await parts.threads.run(parts[Datasets].check, user_id, spec.dataset)
-    return RequestedCrawl(Requester(user_id), crawl)
+    return RequestedCrawl(Requester(user_id, caller.budget_key), crawl)
 
 
 async def _timed(spec: CrawlSpec, asked: int | None, parts: GatewayParts) -> CrawlSpec:

@@ -131,7 +131,7 @@ async def act_on_jobs(
         now = truncate(parts.clock())
         matched = await parts.threads.run(acts.count, body.action, wanted)
         return BulkReport(action=body.action, matched=matched, as_of=now)
-    asked = Asked(caller.name, request_id, body.as_of)
+    asked = Asked(caller.name, request_id, caller.budget_key, body.as_of)
     done = await parts.threads.run(acts.act, body.action, wanted, body.expect, asked, body.after)
     return BulkReport.of(body.action, body.expect if body.after is None else None, done)
 
@@ -276,11 +276,11 @@ def resume_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView:
     responses=problems(404, 409, 429, 503),
 )
 @needs(Scope.AGENT)
-def retry_job(job_id: JobId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
+def retry_job(job_id: JobId, parts: Parts, caller: Called, request_id: RequestId) -> CrawlReceipt:
     """Creates a new job, linked to the old one by `retry_of`: the same spider, in the same version of its project."""
     if parts[JobOrSchedule].is_schedule(job_id):
         raise ConflictError(f"a schedule is run by itself, and at once by POST /schedules/{job_id}/run")
-    job = parts[Resubmission].run_again(job_id, request_id)
+    job = parts[Resubmission].run_again(job_id, request_id, budget_key=caller.budget_key)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
 
 
@@ -491,9 +491,9 @@ async def list_dead_letters(
     responses=problems(404, 409, 429, 503),
 )
 @needs(Scope.CRAWL)
-def requeue_dead_letter(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
+def requeue_dead_letter(letter_id: LetterId, parts: Parts, caller: Called, request_id: RequestId) -> CrawlReceipt:
     """Creates a new job, linked to the old one by `retry_of`. The old job stays as it is, and leaves this list."""
-    job = parts[DeadLetters].requeue(letter_id, request_id)
+    job = parts[DeadLetters].requeue(letter_id, request_id, budget_key=caller.budget_key)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
 
 

@@ -13,19 +13,27 @@ from pydantic.config import JsonDict
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.errors import InvalidRequestError, KeyNotFoundError
+from gateway.jobs.budgets import Amounts, BudgetLeft, Budgets, KeyBudget, in_minutes
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.types import QueryTime, Text, Timestamp, UserId
 
-_WISH: JsonDict = {"user_id": "abc123", "scopes": ["crawl"], "note": "Anne's laptop"}
+BUDGET_EXAMPLE: JsonDict = {
+    "limits": {"pages": 500, "minutes": 60, "hosts": None, "bytes": None},
+    "left": {"pages": 120, "minutes": 41, "hosts": None, "bytes": None},
+    "reserved": {"pages": 80, "minutes": 10, "hosts": None, "bytes": None},
+    "until": "2027-06-02T00:00:00.000Z",
+}
+_WISH: JsonDict = {"user_id": "abc123", "scopes": ["agent"], "note": "an agent", "budget": {"pages": 500}}
 _KEY: JsonDict = {
     "key_id": "4f1d9c2b3a4e",
     "user_id": "abc123",
     "scopes": ["crawl"],
     "state": "valid",
     "note": "Anne's laptop",
+    "budget": BUDGET_EXAMPLE,
     "created_at": "2027-06-01T09:00:00.000Z",
     "expires_at": None,
     "revoked_at": None,
@@ -44,6 +52,38 @@ class KeyState(StrEnum):
     REVOKED = "revoked"
 
 
+class KeyAmounts(BaseModel):
+    pages: int | None
+    minutes: int | None
+    hosts: int | None
+    bytes: int | None
+
+    @classmethod
+    def of(cls, amounts: Amounts) -> Self:
+        return cls(**(dict.fromkeys(cls.model_fields) | in_minutes(amounts)))
+
+
+class KeyBudgetView(BaseModel):
+    """What the crawls of a key may take on one day; null is no limit."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [BUDGET_EXAMPLE]})
+
+    limits: KeyAmounts
+    left: KeyAmounts = Field(description="What further crawls may still take today.")
+    reserved: KeyAmounts = Field(
+        description="What is reserved for crawls that have not ended, and is not in `left`. They give back what they "
+        "do not take."
+    )
+    until: Timestamp = Field(description="When the next day begins.")
+
+    @classmethod
+    def of(cls, found: BudgetLeft) -> Self:
+        limits = found.budget.amounts
+        left: Amounts = {name: limit - found.used.get(name, 0) for name, limit in limits.items()}
+        amounts = {"limits": limits, "left": left, "reserved": found.reserved}
+        return cls(until=found.until, **{name: KeyAmounts.of(one) for name, one in amounts.items()})
+
+
 class KeyRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_WISH]})
 
@@ -56,6 +96,11 @@ class KeyRequest(BaseModel):
         default=None, description="It is not valid from then on; by default it stays."
     )
     note: Annotated[Text, Field(max_length=200)] | None = Field(default=None, description="What it is for.")
+    budget: KeyBudget | None = Field(
+        default=None,
+        description="What all its crawls together may take on one day (UTC). For keys with the scope agent or crawl, "
+        "and not for an admin's.",
+    )
 
 
 class KeyView(BaseModel):
@@ -68,17 +113,19 @@ class KeyView(BaseModel):
     scopes: list[Scope]
     state: KeyState
     note: str | None
+    budget: KeyBudgetView | None
     created_at: Timestamp
     expires_at: Timestamp | None
     revoked_at: Timestamp | None
     last_used_at: Timestamp | None = Field(description="To within ten minutes.")
 
     @classmethod
-    def of(cls, key: ApiKey, now: datetime, /, **more: str) -> Self:
+    def of(cls, key: ApiKey, now: datetime, left: BudgetLeft | None = None, /, **more: str) -> Self:
         state = KeyState.REVOKED if key.revoked_at else KeyState.VALID if key.is_valid(now) else KeyState.EXPIRED
         known = key._asdict() | {"scopes": [scope for scope in Scope if scope in key.scopes]}
-        shown = {name: known[name] for name in cls.model_fields if name in known}
-        return cls(key_id=key.id, state=state, **shown, **more)
+        shown = {name: known[name] for name in cls.model_fields if name in known and name != "budget"}
+        budget = KeyBudgetView.of(left) if left else None
+        return cls(key_id=key.id, state=state, budget=budget, **shown, **more)
 
 
 class IssuedView(KeyView):
@@ -93,6 +140,11 @@ class KeyList(BaseModel):
     keys: list[KeyView]
 
 
+def left_of(key: ApiKey | None, budgets: Budgets) -> BudgetLeft | None:
+    """How much of its budget the key has today; `None` without one."""
+    return budgets.left({key.id: key.budget})[key.id] if key and key.budget else None
+
+
 router = Router(prefix="/keys", tags=["platform"])
 
 
@@ -102,7 +154,9 @@ def list_keys(parts: Parts) -> KeyList:
     """All keys, the oldest first; expired and revoked ones, too. Secrets are never shown."""
     now = parts.clock()
     with mongo_errors():
-        return KeyList(keys=[KeyView.of(key, now) for key in parts[KeyStore].all()])
+        keys = parts[KeyStore].all()
+        left = parts[Budgets].left({key.id: key.budget for key in keys if key.budget})
+        return KeyList(keys=[KeyView.of(key, now, left.get(key.id)) for key in keys])
 
 
 @router.post("", status_code=201, summary="Make a key", responses=problems(503))
@@ -119,8 +173,10 @@ def create_key(body: KeyRequest, parts: Parts) -> IssuedView:
             raise InvalidRequestError(
                 "scopes", "the first key has to be an admin's: from then on every call takes one"
             )
-        issued = parts[KeyIssue].issue(body.user_id, body.scopes, expires_at=body.expires_at, note=body.note)
-    return IssuedView.of(issued.key, now, key=str(issued.token))
+        issued = parts[KeyIssue].issue(
+            body.user_id, body.scopes, expires_at=body.expires_at, note=body.note, budget=body.budget
+        )
+        return IssuedView.of(issued.key, now, left_of(issued.key, parts[Budgets]), key=str(issued.token))
 
 
 @router.delete("/{key_id}", summary="Revoke a key", responses=problems(404, 503))
@@ -131,6 +187,6 @@ def revoke_key(key_id: KeyId, parts: Parts) -> KeyView:
     """
     with mongo_errors():
         key = parts[KeyStore].revoke(key_id)
-    if key is None:
-        raise KeyNotFoundError(key_id)
-    return KeyView.of(key, parts.clock())
+        if key is None:
+            raise KeyNotFoundError(key_id)
+        return KeyView.of(key, parts.clock(), left_of(key, parts[Budgets]))

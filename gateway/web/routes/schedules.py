@@ -115,12 +115,15 @@ def get_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
 
 @router.patch("/{schedule_id}", summary="Change a schedule", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
-def update_schedule(schedule_id: ScheduleId, body: ScheduleChange, request: Request, parts: Parts) -> ScheduleView:
+def update_schedule(
+    schedule_id: ScheduleId, body: ScheduleChange, request: Request, parts: Parts, caller: Called
+) -> ScheduleView:
     """The given fields replace the old ones, all of them or none. After the answer, no run of the old version begins;
     runs under way go on. The occurrences stay as they are unless the schedule's times are changed.
     """
     before = get_schedule(schedule_id, parts)
-    after = ScheduleView.of(parts[ScheduleChanges].apply(schedule_id, change_of(body, parts.settings)))
+    change = change_of(body, parts.settings)._replace(budget_key=caller.budget_key)
+    after = ScheduleView.of(parts[ScheduleChanges].apply(schedule_id, change))
     note_changes(request, before, after)
     return after
 
@@ -141,9 +144,9 @@ def pause_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
 
 @router.post("/{schedule_id}/resume", summary="Resume a schedule", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
-def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
+def resume_schedule(schedule_id: ScheduleId, parts: Parts, caller: Called) -> ScheduleView:
     """The schedule goes on with the first occurrence that is still to come."""
-    return ScheduleView.of(parts[ScheduleChanges].resume(schedule_id))
+    return ScheduleView.of(parts[ScheduleChanges].resume(schedule_id, caller.budget_key))
 
 
 @router.post(
@@ -153,9 +156,9 @@ def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
     responses=problems(404, 409, 503),
 )
 @needs(Scope.AGENT)
-def run_schedule(schedule_id: ScheduleId, parts: Parts) -> CrawlReceipt:
+def run_schedule(schedule_id: ScheduleId, parts: Parts, caller: Called) -> CrawlReceipt:
     """Starts a run beside the occurrences, which stay. 409 while a run goes on and `overlap` is `skip`."""
-    return CrawlReceipt.of(parts[ScheduleChanges].run_now(schedule_id).id, cached=False)
+    return CrawlReceipt.of(parts[ScheduleChanges].run_now(schedule_id, caller.budget_key).id, cached=False)
 
 
 @router.get("/{schedule_id}/next", summary="Preview the coming runs", responses=problems(404, 503))

@@ -80,8 +80,8 @@ class ScrapeRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"
     )
     user_id: UserId = Field(default=OPERATOR, description="The user who asks; by default the user of the key.")
 
-    def requested(self, **more: Any) -> RequestedRun:
-        by = Requester(self.user_id, **more)
+    def requested(self, budget_key: str | None, **more: Any) -> RequestedRun:
+        by = Requester(self.user_id, budget_key, **more)
         return RequestedRun(by, self.site_name, **self.model_dump(exclude={"site_name", "user_id"}))
 
 
@@ -228,7 +228,7 @@ async def scrape_site(
     if query.mode == "sync":
         parts.answers.take()
         body = _small(body)
-    order = body.requested(idempotency_key=idempotency_key or None, correlation_id=request_id)
+    order = body.requested(caller.budget_key, idempotency_key=idempotency_key or None, correlation_id=request_id)
     job = await parts.threads.run(parts[Scraping].start, order)
     if query.mode == "sync":
         return await _results(parts, job, body.results_wanted or MAX_SYNC_RESULTS)

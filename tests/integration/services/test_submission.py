@@ -411,7 +411,7 @@ async def test_requests_take_no_more_places_than_there_are_and_give_back_those_t
 async def test_no_request_is_answered_before_mongodb_has_taken_its_job(
     platform: Platform, submission: Submission
 ) -> None:
-    def away(_: Job) -> None:
+    def away(_: Job, **_options: object) -> None:
         raise AutoReconnect("MongoDB is away")
 
     platform.jobs.insert = away  # type: ignore[method-assign]
