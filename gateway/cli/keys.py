@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import typer
-from pydantic import ValidationError
 from pymongo.errors import PyMongoError
 
 from embedded.stack.state import StackState
@@ -165,8 +164,8 @@ def _budget(text: str | None) -> KeyBudget | None:
         return None
     pairs = [part.strip().partition("=") for part in text.split(",")]
     try:
-        return KeyBudget.model_validate({name: amount for name, _, amount in pairs})
-    except ValidationError:
+        return KeyBudget.model_validate({name: int(amount) for name, _, amount in pairs})
+    except ValueError:
         known = ", ".join(KeyBudget.model_fields)
         raise typer.BadParameter(
             f"takes whole numbers for {known}: pages=500,minutes=60", param_hint="--budget"

@@ -53,7 +53,7 @@ _MOST = 1 << 50
 _LIMIT = Field(default=None, ge=1, le=10**15)
 
 
-class KeyBudget(BaseModel, extra="forbid", frozen=True):
+class KeyBudget(BaseModel, extra="forbid", frozen=True, strict=True):
     """What the crawls of a key may take on one day, by UTC; what is left out has no limit."""
 
     pages: int | None = _LIMIT

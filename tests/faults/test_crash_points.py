@@ -154,6 +154,13 @@ ELSEWHERE = {
         ("keys.insert", "keys.revoke", "keys.use_up", "keys.end_session", "keys.note_use"),
         "no write follows: storage/test_keys.py",
     ),
+    **dict.fromkeys(
+        (
+            *("budgets.make", "budgets.reserve", "budgets.charge", "budgets.give_back", "jobs.note_budget"),
+            "budgets.forget",
+        ),
+        "needs a key with a budget: services/test_budgets.py",
+    ),
     "projects.put": "one write that nothing follows: services/test_project_environment.py",
     "webhook_secrets.put": "one write that nothing follows: unit/gateway/signals/test_signatures.py",
     "jobs.announce_later": "needs a job that cannot be announced: services/test_endpoints.py",

@@ -26,10 +26,11 @@ from gateway.datasets.store import DatasetStore, RunStore
 from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors
 from gateway.error_groups.error_group import ErrorState
 from gateway.error_groups.store import ErrorFilter
-from gateway.errors import NameTakenError, UnavailableError, UnreadableError
+from gateway.errors import BudgetSpentError, JobExistsError, NameTakenError, UnavailableError, UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
-from gateway.jobs.job import Attempt, Job, JobSignal, JobStatus, Turn, WaitingReason
+from gateway.jobs.budgets import KeyBudget
+from gateway.jobs.job import Attempt, BudgetUse, Job, JobSignal, JobStatus, Turn, WaitingReason
 from gateway.jobs.progress import ProgressStore
 from gateway.jobs.queries import JobStatistics
 from gateway.jobs.queue import JobDocuments, JobQueue
@@ -87,6 +88,7 @@ def tell(url: str, folder: str) -> None:
     looks_after_nodes(database)
     reads_what_it_cannot(database)
     remembers_who_did_what(database)
+    keeps_to_budgets(database)
     database.client.close()
 
 
@@ -427,3 +429,25 @@ def sends(entries: StaticEntryStore, now: datetime) -> None:
     assert until_answered(lambda: entries.claim("hourly", None, now))
     assert until_answered(lambda: entries.claim("hourly", now, now + HOUR))
     assert not entries.claim("hourly", now, now + HOUR)
+
+
+def keeps_to_budgets(database: Database[Document]) -> None:
+    """Two attempts of a crawl, and what the first has taken."""
+    budget, jobs = KeyBudget(pages=9), JobStore(database)
+    key = until_answered(lambda: KeyIssue(KeyStore(database)).issue("ada", [Scope.CRAWL], budget=budget)).key.id
+    job = make_job(budget=BudgetUse(key_id=key))
+    # one who gets no answer asks again, and the job is there
+    with suppress(JobExistsError):
+        until_answered(lambda: jobs.insert(job))
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now(), exit=ExitReport(attempt=1, ended_at=utc_now()))
+    ran = jobs.get(job.id).model_copy(update={"attempt": 1, "attempts": {"1": attempt}})
+    assert ran.budget
+    until_answered(lambda: jobs.note_budget(job.id, ran.budget))
+    with suppress(BudgetSpentError):
+        until_answered(lambda: jobs.budgets.allowance(ran))
+    until_answered(lambda: jobs.budgets.close(ran))
+    until_answered(lambda: jobs.budgets.close(ran))
+    left = jobs.budgets.left({key: budget})[key]
+    assert (left.used, left.reserved) == ({"pages": 9}, {"pages": 0})
+    until_answered(lambda: jobs.budgets.forget(utc_now() + 48 * HOUR, 9))
+    assert database["budget_days"].count_documents({}) == 0

@@ -24,6 +24,7 @@ from gateway.error_groups.attempt_errors import AttemptErrorStore
 from gateway.errors import ConflictError, JobNotFoundError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
+from gateway.jobs.budgets import Budgets
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.progress import ProgressStore
@@ -74,6 +75,7 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
             "unreadable": UnreadableStore(platform.database), "deliveries": deliveries,
             "days": RunDays(platform.database, platform.clock),
+            "budgets": Budgets(platform.database, platform.clock),
             "error_groups": error_groups(platform.database, platform.clock),
             "alerts": AlertStore(platform.database),
             "datasets": DatasetUpkeep(
