@@ -16,7 +16,7 @@ from gateway.access.keys import ApiKey, Scope, Token, digest, new_token
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.errors import InvalidRequestError
-from gateway.jobs.budgets import KeyBudget
+from gateway.jobs.job import KeyBudget
 from gateway.sites.site import OPERATOR
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document, Repeating

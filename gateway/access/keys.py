@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gateway.errors import InvalidRequestError, NotYourUserError
-from gateway.jobs.budgets import KeyBudget
+from gateway.jobs.job import KeyBudget
 
 _KEY_PREFIX = "db"
 _ID_BYTES, _SECRET_BYTES = 6, 24

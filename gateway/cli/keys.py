@@ -23,7 +23,8 @@ from gateway.cli.options import JSON, one_of, option, read_time, taking
 from gateway.cli.terminal import Record, counted, err, gateway_url, home, out, print_json, program
 from gateway.container import Container
 from gateway.errors import DiscoveryBotError
-from gateway.jobs.budgets import BudgetLeft, Budgets, KeyBudget, in_minutes
+from gateway.jobs.budgets import BudgetLeft, Budgets, in_minutes
+from gateway.jobs.job import KeyBudget
 from gateway.projects.environment import ProjectEnvironment
 from gateway.signals.signatures import WebhookSecrets
 from gateway.sites.site import OPERATOR

@@ -34,9 +34,8 @@ from gateway.errors import (
     NodeUnreachableError,
 )
 from gateway.jobs.backoff import backoff
-from gateway.jobs.budgets import Amounts
 from gateway.jobs.completion import Completion
-from gateway.jobs.job import Assignment, Job, JobStatus, Partition, WaitingReason
+from gateway.jobs.job import Amounts, Assignment, Job, JobStatus, Partition, WaitingReason
 from gateway.jobs.messages import EventPublisher, about, correlation_of, status_data
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queries import JobSweeps

@@ -233,6 +233,14 @@ _ENDED: dict[Reason, Advice] = {
         ),
         "docs/reference/files.md#how-much",
     ),
+    Reason.BUDGET_SPENT: Advice(
+        "The budget of the key that asked for it had nothing left for the crawl.",
+        (
+            Remedy("Rerun tomorrow (UTC), or with a key that has more left", Place.AGAIN),
+            Remedy("See what ran before it", Place.RUNS),
+        ),
+        "docs/reference/keys.md#budgets",
+    ),
     Reason.STALLED: Advice(
         "The crawl stalled and was stopped. Usually a callback blocks or never returns.",
         (Remedy("See what it logged last", Place.LOG), _AGAIN),

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 from pymongo.database import Database
@@ -28,14 +28,11 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import SPENT
 from gateway.crash_points import state_change
 from gateway.errors import BudgetSpentError, InvalidRequestError
-from gateway.jobs.job import Attempt, BudgetUse, Job
+from gateway.jobs.job import Amounts, Attempt, BudgetUse, Job, KeyBudget, Resource
 from gateway.jobs.queue import JobDocuments
 from gateway.jobs.run_days import day_of
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating
-
-Resource = Literal["pages", "seconds", "hosts", "bytes"]
-Amounts = dict[Resource, int]
 
 #: How long the documents are kept: a paused job may still have a reservation, and people look back.
 BUDGETS_KEPT = timedelta(days=60)
@@ -50,23 +47,6 @@ _DAY = timedelta(days=1)
 _TRIES = 50
 #: More than this is not counted for an attempt: its report may be the work of a spider.
 _MOST = 1 << 50
-_LIMIT = Field(default=None, ge=1, le=10**15)
-
-
-class KeyBudget(BaseModel, extra="forbid", frozen=True, strict=True):
-    """What the crawls of a key may take on one day, by UTC; what is left out has no limit."""
-
-    pages: int | None = _LIMIT
-    minutes: int | None = Field(default=None, ge=1, le=10**9, description="Of all its crawls together.")
-    hosts: int | None = Field(default=None, ge=1, le=10**9, description="Each crawl counts those that it asks.")
-    bytes: int | None = Field(default=None, ge=1, le=10**15, description="Of responses, as they are sent.")
-
-    @property
-    def amounts(self) -> Amounts:
-        seconds = self.minutes and self.minutes * 60
-        found: dict[Resource, int | None] = {"pages": self.pages, "seconds": seconds}
-        found |= {"hosts": self.hosts, "bytes": self.bytes}
-        return {name: amount for name, amount in found.items() if amount is not None}
 
 
 def in_minutes(amounts: Amounts) -> dict[str, int]:

@@ -351,6 +351,28 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
         return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
 
 
+#: What budgets limit; of minutes they count the seconds.
+Resource = Literal["pages", "seconds", "hosts", "bytes"]
+Amounts = dict[Resource, int]
+_LIMIT = Field(default=None, ge=1, le=10**15)
+
+
+class KeyBudget(BaseModel, extra="forbid", frozen=True, strict=True):
+    """What the crawls of a key may take on one day, by UTC; what is left out has no limit."""
+
+    pages: int | None = _LIMIT
+    minutes: int | None = Field(default=None, ge=1, le=10**9, description="Of all its crawls together.")
+    hosts: int | None = Field(default=None, ge=1, le=10**9, description="Each crawl counts those that it asks.")
+    bytes: int | None = Field(default=None, ge=1, le=10**15, description="Of responses, as they are sent.")
+
+    @property
+    def amounts(self) -> Amounts:
+        seconds = self.minutes and self.minutes * 60
+        found: dict[Resource, int | None] = {"pages": self.pages, "seconds": seconds}
+        found |= {"hosts": self.hosts, "bytes": self.bytes}
+        return {name: amount for name, amount in found.items() if amount is not None}
+
+
 class BudgetUse(BaseModel, extra="ignore", frozen=True):
     """The budget that a job takes from: see `budgets.py`."""
 

@@ -13,7 +13,8 @@ from pydantic.config import JsonDict
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.errors import InvalidRequestError, KeyNotFoundError
-from gateway.jobs.budgets import Amounts, BudgetLeft, Budgets, KeyBudget, in_minutes
+from gateway.jobs.budgets import BudgetLeft, Budgets, in_minutes
+from gateway.jobs.job import Amounts, KeyBudget
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router

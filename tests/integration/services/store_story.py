@@ -29,8 +29,7 @@ from gateway.error_groups.store import ErrorFilter
 from gateway.errors import BudgetSpentError, JobExistsError, NameTakenError, UnavailableError, UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
-from gateway.jobs.budgets import KeyBudget
-from gateway.jobs.job import Attempt, BudgetUse, Job, JobSignal, JobStatus, Turn, WaitingReason
+from gateway.jobs.job import Attempt, BudgetUse, Job, JobSignal, JobStatus, KeyBudget, Turn, WaitingReason
 from gateway.jobs.progress import ProgressStore
 from gateway.jobs.queries import JobStatistics
 from gateway.jobs.queue import JobDocuments, JobQueue

@@ -29,9 +29,9 @@ from gateway.contract.outbox import SPENT, AttemptId
 from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, Progress, SpiderInfo, SpiderReport
 from gateway.errors import BudgetSpentError, ConflictError, InvalidRequestError, LiveTwinError
-from gateway.jobs.budgets import LEFT_OVER, Budgets, KeyBudget
+from gateway.jobs.budgets import LEFT_OVER, Budgets
 from gateway.jobs.completion import Cancellation, Pausing
-from gateway.jobs.job import BudgetUse, CrawlOrder, Job, JobStatus
+from gateway.jobs.job import BudgetUse, CrawlOrder, Job, JobStatus, KeyBudget
 from gateway.jobs.rerun import DeadLetters, DeadLetterStore
 from gateway.projects.eggs import SpiderStore
 from gateway.schedules.schedule import LedgerKind, Overlap, Schedule
@@ -413,13 +413,15 @@ def a_job_that_is_inserted_while_its_reservation_is_given_back(owner: Owner) -> 
 
 
 def a_worker_that_dies_before_the_give_back(owner: Owner) -> None:
-    close = owner.jobs.budgets.close
-    owner.jobs.budgets.close = lambda _: (_ for _ in ()).throw(AutoReconnect("killed"))  # type: ignore[method-assign]
-    job = owner.ask()
-    owner.run()
-    with suppress(AutoReconnect):
-        owner.end(job, took=20)
-    owner.jobs.budgets.close = close  # type: ignore[method-assign]
+    def killed(job: Job) -> None:
+        raise AutoReconnect(job.id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner.jobs.budgets, "close", killed)
+        job = owner.ask()
+        owner.run()
+        with suppress(AutoReconnect):
+            owner.end(job, took=20)
     for _ in range(3):
         owner.platform.ahead += timedelta(minutes=1)
         owner.platform.reconcile()
