@@ -67,6 +67,7 @@ from gateway.web.routes import (
     nodes,
     projects,
     reference,
+    repair,
     requests,
     run_days,
     saved_views,
@@ -131,7 +132,7 @@ _ROUTERS = (
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
-    *(run_days.router, error_groups.router),
+    *(run_days.router, error_groups.router, repair.router),
     *(health.router, metrics.router, access.session_router, access.audit_router, keys.router, webhooks.router),
     *(saved_views.router, agents.router, bot_identity.router, firecrawl.router),
     # the console

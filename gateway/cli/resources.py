@@ -298,6 +298,12 @@ JOBS = Resource(
             bulk=Bulk("retry", "Run {jobs} again?", "run again"),
         ),
         ApiCommand(
+            "repair",
+            "GET /jobs/{id}/repair",
+            "What is needed to mend its spider, as JSON: failing pages, errors, fields, differences, source.",
+            alone="repair",
+        ),
+        ApiCommand(
             "delete",
             "DELETE /jobs/{id}",
             "Delete an ended job with its items and its log.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from fastapi import Query, Request, Response
 from pydantic import Field
@@ -21,12 +21,11 @@ from gateway.web.authorisation import needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.fields import FieldsQuery, FieldView, read_fields
+from gateway.web.routes.repair import answers_of, asked_of
 from gateway.web.schemas.types import QueryModel
 
 router = Pages()
 
-#: Scrapy's counts that say how sites have answered, and what was logged.
-_STATS = ("downloader/response_status_count/", "downloader/exception_type_count/", "log_count/", "retry/count")
 #: By how much a field has to be fuller or emptier to be marked: as in the tab with the items.
 _MARKED = 0.05
 
@@ -91,15 +90,10 @@ def _figures(before: Job, now: Job, old: RunRow, new: RunRow) -> Iterator[Beside
 
 def _asked(before: Job, now: Job) -> Iterator[Beside]:
     """What was asked for, as far as it differs; of secrets the names."""
-    left, right = (_order(one) for one in (before, now))
+    left, right = (asked_of(one) for one in (before, now))
     for name in dict.fromkeys([*left, *right]):
         if left.get(name) != right.get(name):
             yield Beside(name, pretty(left.get(name)) or "–", pretty(right.get(name)) or "–", differs=True)
-
-
-def _order(job: Job) -> dict[str, Any]:
-    spec = job.spec.shown().model_dump(mode="json", exclude_defaults=True, exclude={"version"})
-    return spec | {"env": sorted(job.spec.env), "tags": sorted(job.tags), "max_retries": job.max_retries}
 
 
 def _fields(before: Job, now: Job, parts: GatewayParts) -> Iterator[Beside]:
@@ -124,13 +118,7 @@ def _types(field: FieldView | None) -> str:
 
 
 def _stats(before: Job, now: Job) -> Iterator[Beside]:
-    left, right = (_counts(one) for one in (before, now))
+    left, right = (answers_of(one) for one in (before, now))
     for name in sorted({*left, *right}):
         old, new = left.get(name, 0), right.get(name, 0)
         yield Beside(name, f"{old:,}", f"{new:,}", old != new)
-
-
-def _counts(job: Job) -> dict[str, int]:
-    report = job.current.exit.report if job.current and job.current.exit else None
-    stats = report.stats if report else {}
-    return {name: value for name, value in stats.items() if name.startswith(_STATS) and isinstance(value, int)}

@@ -173,13 +173,13 @@ async def list_job_requests(job_id: JobId, query: Annotated[RequestsQuery, Query
     none, and its `next` goes on.
     """
     if query.format == "json":
-        page, looked_at = await parts.threads.run(_page, parts, job_id, query)
+        page, looked_at = await parts.threads.run(read_requests, parts, job_id, query)
         headers = {SEARCHED_HEADER: str(looked_at)} if query.q else {}
         return Response(page.model_dump_json(), headers=headers, media_type="application/json")
     return await _download(parts, job_id, query)
 
 
-def _page(parts: GatewayParts, job_id: str, query: RequestsQuery) -> tuple[RequestPage, int]:
+def read_requests(parts: GatewayParts, job_id: str, query: RequestsQuery) -> tuple[RequestPage, int]:
     """The page, and how many requests were looked at for it. Raises `JobNotFoundError`, `InvalidRequestError`,
     `UnavailableError`.
     """

@@ -39,7 +39,8 @@ from gateway.errors import UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.fields import FieldCounts, FieldCountStore
 from gateway.items.items import Item, ItemStore
-from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.budgets import BudgetDay, BudgetLeft, Budgets
+from gateway.jobs.job import Job, JobStatus, KeyBudget
 from gateway.jobs.progress import ProgressSeries, ProgressStore
 from gateway.jobs.queries import JobFilter, JobQueries, JobStatistics
 from gateway.jobs.queue import JobQueue
@@ -135,6 +136,17 @@ def _sums(database: Mongo) -> list[DayTotals]:
     return [day for day in found.days if day.totals.ended]
 
 
+def _budget_day(database: Mongo, number: int) -> object:
+    name = f"k{number}/{day_of(NINE):%Y-%m-%d}"
+    day = BudgetDay(id=name, key_id=f"k{number}", day=day_of(NINE), used={"pages": 1})
+    return database["budget_days"].insert_one(day.model_dump(by_alias=True))
+
+
+def _budgets_used(database: Mongo) -> list[BudgetLeft]:
+    keys = {f"k{number}": KeyBudget(pages=9) for number in range(9)}
+    return [one for one in Budgets(database, lambda: NINE).left(keys).values() if one.used["pages"]]
+
+
 def _error_group(number: int) -> ErrorGroup:
     run = make_job(status=JobStatus.FINISHED, finished_at=NINE + number * HOUR)
     made = new_group("log", "ERROR", f"shop/spider.py:parse_{number}", "no price")
@@ -217,6 +229,7 @@ KINDS = {
         "rev",
     ),
     "run_days": Kind(_sum, _sums, "runs"),
+    "budget_days": Kind(_budget_day, _budgets_used, "open"),
     "attempt_errors": Kind(
         lambda db, number: AttemptErrorStore(db).save(AttemptId(f"{number:032x}", 1), RunErrors([])),
         lambda db: list(AttemptErrorStore(db).of_jobs([f"{number:032x}" for number in range(9)]).values()),

@@ -94,6 +94,7 @@ PATHS = {
     "/jobs/{job_id}/deliveries/resend",
     "/jobs/{job_id}/deliveries/{delivery_id}",
     "/jobs/{job_id}/fields",
+    "/jobs/{job_id}/repair",
     "/jobs/{job_id}/files",
     "/jobs/{job_id}/files/{name}",
     "/jobs/{job_id}/items",

@@ -1,0 +1,88 @@
+"""The source of a deployed version, as far as somebody who mends a spider needs it: its texts, from the egg.
+
+An egg is somebody's zip, so nothing in it is believed: neither its sizes nor its names. It is written nowhere.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+#: Files of a project that say what it does. What lies in `EGG-INFO` but its requirements is made by tools.
+_ENDINGS = frozenset({".py", ".cfg", ".toml", ".txt", ".json", ".yaml", ".yml"})
+_METADATA, _KEPT = "EGG-INFO/", "EGG-INFO/requirements.txt"
+#: Bytes of all texts together and of one, and how many of them.
+MOST_BYTES, LONGEST, MOST_FILES = 256 << 10, 64 << 10, 100
+#: Bytes of an egg that stay in memory while it is read.
+_IN_MEMORY = 4 << 20
+
+
+class SourceFile(NamedTuple):
+    path: str
+    text: str
+    #: Whether the text is only its beginning.
+    is_cut: bool
+
+
+class Source(NamedTuple):
+    files: list[SourceFile]
+    #: The paths of further texts, which have found no room; and how many more there are.
+    left_out: list[str]
+    more: int
+
+
+def read_source(pieces: Iterable[bytes], module: str | None) -> Source | None:
+    """The texts in the egg, those near the spider's `module` first; `None` for what is no zip."""
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+        for piece in pieces:
+            file.write(piece)
+        file.seek(0)
+        try:
+            with zipfile.ZipFile(file) as egg:
+                return _read(egg, module)
+        except (zipfile.BadZipFile, NotImplementedError):
+            return None
+
+
+def _read(egg: zipfile.ZipFile, module: str | None) -> Source:
+    spider = f"{module.replace('.', '/')}.py" if module else ""
+    wanted = sorted((one for one in egg.infolist() if _is_wanted(one)), key=lambda one: _place(one.filename, spider))
+    files: list[SourceFile] = []
+    left_out: list[str] = []
+    room = MOST_BYTES
+    for one in wanted:
+        text = _text(egg, one, min(room, LONGEST)) if room > 0 and len(files) < MOST_FILES else None
+        if text is None:
+            left_out.append(one.filename[:500])
+        else:
+            files.append(SourceFile(one.filename[:500], *text))
+            room -= len(text[0].encode())
+    return Source(files, left_out[:MOST_FILES], max(0, len(left_out) - MOST_FILES))
+
+
+def _is_wanted(one: zipfile.ZipInfo) -> bool:
+    name = one.filename
+    is_text = PurePosixPath(name).suffix in _ENDINGS
+    return is_text and (name == _KEPT or not name.startswith(_METADATA)) and not one.flag_bits & 1
+
+
+def _place(name: str, spider: str) -> tuple[bool, bool, int, str]:
+    """The spider's own module first, then what shares most folders with it; code before other texts."""
+    own, parts = spider.split("/")[:-1], name.split("/")[:-1]
+    shared = next((n for n, pair in enumerate(zip(own, parts, strict=False)) if pair[0] != pair[1]), None)
+    shared = min(len(own), len(parts)) if shared is None else shared
+    return name != spider, not name.endswith(".py"), -shared, name
+
+
+def _text(egg: zipfile.ZipFile, one: zipfile.ZipInfo, most: int) -> tuple[str, bool] | None:
+    """Its beginning, and whether there is more; `None` if it cannot be read. Not more is unpacked than is shown."""
+    try:
+        with egg.open(one) as file:
+            data = file.read(most + 1)
+    except (zipfile.BadZipFile, NotImplementedError, OSError, RuntimeError, EOFError, zlib.error):
+        return None
+    return data[:most].decode("utf-8", "replace"), len(data) > most
