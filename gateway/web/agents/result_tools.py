@@ -298,29 +298,3 @@ async def list_errors(calls: InnerCalls, args: ErrorsAsked) -> ErrorsTold:
 def _error(one: dict[str, Any]) -> dict[str, Any]:
     example = {name: one["example"][name] for name in ("job_id", "text", "url", "position")}
     return {**{name: one[name] for name in _OF_ERROR if name in one}, "example": example}
-
-
-# --- to mend
-
-
-class RepairAsked(ToolArguments):
-    job_id: JobId
-
-
-class RepairTold(PartTold):
-    facts: Fenced = Field(
-        description="One to a line: differences to the last good run, fields that dropped, kinds of errors, and "
-        "failing pages."
-    )
-    last_good_run: str | None
-
-
-@tool("What is needed to mend a run", reads=True)
-async def repair_bundle(calls: InnerCalls, args: RepairAsked) -> RepairTold:
-    """Of a run that has failed, or lost fields: what is different from the last good run, and which pages and fields
-    fail. The spider's source is not in it.
-    """
-    told = await calls.get("/jobs/{}/repair", args.job_id)
-    found = [*told["differences"], *told["fields"], *map(_error, told["errors"]), *told["failing_pages"]]
-    _, text, facts = _part(found)
-    return RepairTold(facts=text, last_good_run=told["last_good_run"], **facts)

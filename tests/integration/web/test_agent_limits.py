@@ -109,7 +109,6 @@ BY_TOOLS: list[tuple[str, dict[str, Any], str]] = [
     ("sample_items", {"job_id": "{job_id}", "limit": 0}, "job_not_found"),
     ("field_coverage", {"job_id": "{job_id}"}, "job_not_found"),
     ("list_errors", {"job_id": "{job_id}"}, "job_not_found"),
-    ("repair_bundle", {"job_id": "{job_id}"}, "job_not_found"),
     ("dataset_changes", {"dataset": "prices"}, "dataset_not_found"),
     ("run_schedule", {"schedule_id": "{schedule_id}"}, "schedule_not_found"),
     ("stop_job", {"job_id": "{schedule_id}"}, "job_not_found"),

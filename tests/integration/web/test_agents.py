@@ -24,7 +24,7 @@ from gateway.settings import Settings
 TOOLS = [
     *("list_spiders", "preview_crawl", "start_crawl", "get_job", "stop_job", "page_to_markdown"),
     *("search_log", "sample_items", "field_coverage", "dataset_changes"),
-    *("list_schedules", "run_schedule", "list_errors", "repair_bundle"),
+    *("list_schedules", "run_schedule", "list_errors"),
 ]
 MOST_BYTES = 8000 * 3
 CRAWL = {"spider": "jobs", "start_urls": ["https://example.com/"]}
@@ -145,7 +145,6 @@ def test_what_a_page_says_is_fenced_and_shows_all_that_it_holds(door: AgentsDoor
         ("search_log", {"job_id": door.ids["log_id"], "level": "ERROR"}, "lines"),
         ("dataset_changes", {"dataset": "prices"}, "changes"),
         ("list_errors", {}, "errors"),
-        ("repair_bundle", {"job_id": door.ids["job_id"]}, "facts"),
         ("list_errors", {"job_id": door.ids["job_id"]}, "errors"),
     ]
     marks = set()

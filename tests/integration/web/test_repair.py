@@ -102,12 +102,3 @@ def test_a_run_of_the_platforms_own_spider_says_why_it_has_no_source(door: Agent
     told = door.http("root", "GET", "/jobs/{job_id}/repair").raise_for_status().json()
     assert (told["source"], told["last_good_run"]) == (None, None)
     assert "platform's own" in told["source_missing"]
-
-
-def test_an_agent_gets_it_by_a_tool_fenced_and_without_source(door: AgentsDoor, broken: Job) -> None:
-    told = door.told("agent", "repair_bundle", job_id=broken.id)
-    assert "https://shop.example/7" in told["facts"]
-    assert CODE not in str(told)
-    opening, closing = told["facts"].splitlines()[0], told["facts"].splitlines()[-1]
-    assert (opening[1:], opening[0]) == (closing[2:], "<")
-    assert door.call("stranger", "repair_bundle", job_id=broken.id).is_error
