@@ -91,8 +91,8 @@ INSTANCE = "instance"
 #: The protocols: versions of what the platform and a node agree on, which is these files and the platform's requests
 #: to Scrapyd. Each stands for what a release has added: 1 is that of 0.1.0; 2 has settings, variables and
 #: expectations of crawls; in 3 an attempt has a folder `state/` and may have an allowance of its key's budget, and a
-#: crawl has `fetch.respect`. A node reports those that it speaks, and gets work if the platform speaks one of them. An
-#: older tailer beside a Scrapyd that speaks 3 ships everything but the progress of running attempts.
+#: crawl has `fetch.respect`. A node reports those that it speaks, and gets work if the platform speaks one of them.
+#: An older tailer beside a Scrapyd that speaks 3 ships everything but the progress of running attempts.
 PROTOCOLS = frozenset({1, 2, 3})
 
 #: Format of the log, set by the crawler's add-on: milliseconds and zone in every head.

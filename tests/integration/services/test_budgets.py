@@ -689,7 +689,7 @@ def test_a_browser_is_refused_where_it_cannot_be_counted(platform: Platform, lim
 def test_a_node_that_knows_no_budgets_gets_no_such_crawl(owner: Owner) -> None:
     job = owner.ask(1)
     since = owner.platform.clock() - timedelta(hours=1)
-    known: Any = {"alive": (), "present": (), "beating_since": since, "protocols": {1, 2, 3}}
+    known: Any = {"alive": (), "present": (), "beating_since": since, "protocols": {1, 2}}
     owner.platform.nodes.heartbeat("n1", url=owner.platform.double.url, max_slots=2, **known)
     owner.platform.dispatch.fill()
     assert (owner.jobs.get(job.id).status, owner.platform.double.posted) == (JobStatus.PENDING, [])
