@@ -174,3 +174,17 @@ def test_a_gateway_for_others_stays_up_without_mongodb_and_makes_the_first_key_o
             key = wait_until(lambda: line.search(output.read_text()), what="the first key")
             admin = {"Authorization": f"Bearer {key[1]}"}
             wait_until(lambda: httpx2.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200)
+
+
+def test_a_key_with_a_budget_is_made_and_its_use_is_listed(run: Run) -> None:
+    made = run("keys", "create", "--user", "spender", "--scope", "agent", "--budget", "pages=50, minutes=9", "--json")
+    assert made.returncode == 0, made.stderr
+    budget = json.loads(made.stdout)["budget"]
+    assert (budget["limits"], budget["used"]) == ({"pages": 50, "minutes": 9}, {"pages": 0, "minutes": 0})
+    listed = run("keys", "list", "--user", "spender", COLUMNS="200")
+    assert "0/50 pages, 0/9 minutes" in listed.stdout
+    for wrong in ("pages", "pages=many", "pages=0", "page=5", ""):
+        refused = run("keys", "create", "--scope", "agent", "--budget", wrong)
+        assert refused.returncode == 2, wrong
+        assert "pages=500" in refused.stderr
+    assert run("keys", "create", "--scope", "admin", "--budget", "pages=5").returncode != 0
