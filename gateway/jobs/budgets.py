@@ -117,9 +117,9 @@ class Budgets:
         """The job with its reservation of today; a job without a budget as it is. Raises as `reserved`."""
         if job.budget is None:
             return job
-        day = day_of(self._clock())
-        self._reserve(_name(job.budget.key_id, day), job.id, job.budget.key_id, job.spec)
-        return job.model_copy(update={"budget": BudgetUse(key_id=job.budget.key_id, day=day)})
+        use = BudgetUse(key_id=job.budget.key_id, day=day_of(self._clock()))
+        self._reserve(use, job)
+        return job.model_copy(update={"budget": use})
 
     def require(self, key_id: str | None, spec: CrawlSpec) -> None:
         """Raises as `reserved`, and reserves nothing."""
@@ -139,22 +139,22 @@ class Budgets:
         reserved: Amounts = {name: day.held(name) if day else 0 for name in budget.amounts}
         return BudgetLeft(budget, used, reserved, today + _DAY)
 
-    def _reserve(self, name: str, job_id: str, key_id: str, spec: CrawlSpec) -> None:
-        limits = self._limits(key_id)
-        self._make(name, key_id, limits)
+    def _reserve(self, use: BudgetUse, job: Job) -> None:
+        limits, name = self._limits(use.key_id), _name_of(use)
+        self._make(name, use, limits)
         reclaimed = False
         for _ in range(_TRIES):
             day = self._day(name)
-            if job_id in day.open:
+            if job.id in day.open:
                 return
             try:
-                share = self._share(limits, day, spec)
+                share = self._share(limits, day, job.spec)
             except BudgetSpentError:
                 if reclaimed or not self._reclaim(day):
                     raise
                 reclaimed = True
                 continue
-            if self._take(name, job_id, share, limits):
+            if self._take(name, job.id, share, limits):
                 return
         raise BudgetSpentError("many crawls of this key begin at the same moment", _ASK_AGAIN)
 
@@ -191,8 +191,8 @@ class Budgets:
         return BudgetSpentError(message, max(1, seconds), detail=_detail(name, limit, left, held))
 
     @state_change("budgets.make")
-    def _make(self, name: str, key_id: str, limits: Amounts) -> None:
-        new = {"key_id": key_id, "day": day_of(self._clock()), "used": dict.fromkeys(limits, 0)}
+    def _make(self, name: str, use: BudgetUse, limits: Amounts) -> None:
+        new = {**use.model_dump(), "used": dict.fromkeys(limits, 0)}
         try:
             self._days.update_one({"_id": name}, {"$setOnInsert": new}, upsert=True)
         except DuplicateKeyError:
@@ -214,8 +214,12 @@ class Budgets:
         """After an insertion that failed. If the job is there all the same, or is inserted later by another process
         that has found the reservation, it needs one: see `allowance`.
         """
-        if job.budget and job.budget.day and self._jobs.collection.find_one({"_id": job.id}, {"_id": 1}) is None:
-            day = self._day(_name(job.budget.key_id, job.budget.day))
+        if (use := job.budget) is None or use.day is None:
+            return
+        # what another process has inserted may take from another day, or from another key's budget
+        same = {"_id": job.id, "budget.key_id": use.key_id, "budget.day": use.day}
+        if self._jobs.collection.find_one(same, {"_id": 1}) is None:
+            day = self._day(_name_of(use))
             if (reservation := day.open.get(job.id)) is not None:
                 self._remove(day.id, job.id, reservation, reservation.left)
 
@@ -223,7 +227,10 @@ class Budgets:
         """Give back old reservations whose jobs are not there, or are settled. Returns whether there was one."""
         jobs, before = self._jobs.collection, self._clock() - LEFT_OVER
         old = [job_id for job_id, one in day.open.items() if one.at < before]
-        there = {one["_id"]: one.get("settled") for one in jobs.find({"_id": {"$in": old}}, {"settled": 1})}
+        found = jobs.find({"_id": {"$in": old}}, {"settled": 1, "budget": 1})
+        # one for later has noted no day until it is handed over
+        mine = {(day.key_id, day.day), (day.key_id, None)}
+        there = {one["_id"]: one.get("settled") for one in found if _use_of(one) in mine}
         gone = [job_id for job_id in old if job_id not in there]
         for job_id in gone:
             self._remove(day.id, job_id, day.open[job_id], day.open[job_id].left)
@@ -241,22 +248,23 @@ class Budgets:
         """
         if job.budget is None:
             return None
-        key_id, day = job.budget.key_id, job.budget.day or day_of(self._clock())
-        reservation = self._charged(job, _name(key_id, day))
+        today = BudgetUse(key_id=job.budget.key_id, day=day_of(self._clock()))
+        use = job.budget if job.budget.day else today
+        reservation = self._charged(job, _name_of(use))
         if reservation is None:
-            day = day_of(self._clock())
-            self._reserve(_name(key_id, day), job.id, key_id, job.spec)
-            reservation = self._charged(job, _name(key_id, day))
+            use = today
+            self._reserve(use, job)
+            reservation = self._charged(job, _name_of(use))
         left = reservation.left if reservation else {}
         if reservation is None or any(amount <= 0 for amount in left.values()):
             spent = ", ".join(_unit(name) for name, amount in left.items() if amount <= 0)
             raise BudgetSpentError(f"what its key's budget had for it is spent ({spent or 'all'})", _ASK_AGAIN)
-        return BudgetUse(key_id=key_id, day=day), left
+        return use, left
 
     def close(self, job: Job) -> None:
         """Give back what the ended job has not taken. It may be repeated."""
         if job.budget and job.budget.day:
-            self._close(job, _name(job.budget.key_id, job.budget.day))
+            self._close(job, _name_of(job.budget))
 
     def _charged(self, job: Job, name: str) -> Reservation | None:
         """The job's reservation, off which its last attempt is taken; `None` if it has none."""
@@ -316,8 +324,19 @@ class Budgets:
         return moment is not None and moment <= self._clock()
 
 
+def _use_of(document: Document) -> tuple[object, object]:
+    use = document.get("budget") or {}
+    return use.get("key_id"), use.get("day")
+
+
 def _name(key_id: str, day: datetime) -> str:
     return f"{key_id}/{day:%Y-%m-%d}"
+
+
+def _name_of(use: BudgetUse) -> str:
+    if use.day is None:
+        raise ValueError("nothing is reserved for it yet")
+    return _name(use.key_id, use.day)
 
 
 def _unit(name: Resource) -> str:

@@ -28,7 +28,7 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import SPENT, AttemptId
 from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, Progress, SpiderInfo, SpiderReport
-from gateway.errors import BudgetSpentError, ConflictError, InvalidRequestError, LiveTwinError
+from gateway.errors import BudgetSpentError, ConflictError, InvalidRequestError, JobExistsError, LiveTwinError
 from gateway.jobs.budgets import LEFT_OVER, Budgets
 from gateway.jobs.completion import Cancellation, Pausing
 from gateway.jobs.job import BudgetUse, CrawlOrder, Job, JobStatus, KeyBudget
@@ -631,6 +631,19 @@ def test_midnight_gives_a_new_day_and_takes_nothing_of_it_for_the_day_before(own
     owner.run()
     owner.end(new)
     assert owner.fetched == 1 + 50
+
+
+def test_two_gateways_that_insert_one_job_around_midnight_reserve_for_it_on_one_day(owner: Owner) -> None:
+    job = owner.job(50)
+    owner.jobs.insert(job)
+    owner.platform.ahead += DAY
+    with pytest.raises(JobExistsError):
+        owner.jobs.insert(job)
+    assert owner.used == 0
+    # as one leaves it that is killed there
+    owner.jobs.budgets.reserve(job)
+    owner.platform.ahead += 2 * LEFT_OVER
+    assert owner.ask(50).budget
 
 
 def test_a_clock_that_is_turned_back_gives_no_second_day(owner: Owner) -> None:
