@@ -47,7 +47,7 @@ _NOTICE = (
 )
 
 
-class Difference(BaseModel):
+class RunDifference(BaseModel):
     name: str
     before: JsonValue
     now: JsonValue
@@ -79,7 +79,7 @@ class RepairBundle(BaseModel):
     last_good_run: str | None = Field(
         description="The job that it is compared with: the last of its kind that ended well."
     )
-    differences: list[Difference] = Field(
+    differences: list[RunDifference] = Field(
         description="Between the two: what was asked for, counts, and how sites have answered."
     )
     failing_pages: list[RequestView] = Field(description=f"The first {MOST_PAGES} requests that failed.")
@@ -130,12 +130,12 @@ def get_repair_bundle(job_id: JobId, parts: Parts, caller: Called) -> RepairBund
     )
 
 
-def _differences(before: Job, now: Job) -> Iterator[Difference]:
+def _differences(before: Job, now: Job) -> Iterator[RunDifference]:
     for tell in (_figures, asked_of, answers_of):
         left, right = tell(before), tell(now)
         for name in dict.fromkeys([*left, *right]):
             if left.get(name) != right.get(name):
-                yield Difference(name=name, before=_short(left.get(name)), now=_short(right.get(name)))
+                yield RunDifference(name=name, before=_short(left.get(name)), now=_short(right.get(name)))
 
 
 def _figures(job: Job) -> dict[str, Any]:
