@@ -8,15 +8,16 @@ ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_D
 WORKDIR /app
 # what changes seldom comes first: a change of ours rebuilds only the last two layers
 COPY pyproject.toml uv.lock ./
-# the lock has the client's requirements, too; nothing of it is installed
 COPY client/pyproject.toml client/
 # what is not in every image: `--build-arg EXTRAS="--extra sqs --extra otel"`
 ARG EXTRAS=""
-RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev --no-install-project --no-build $EXTRAS
+RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev --no-install-project \
+    --no-install-package discoverybot-client --no-build $EXTRAS
 COPY README.md LICENSE scrapy.cfg scrapyd.conf celery_app.py ./
 COPY gateway gateway
 COPY crawler crawler
 COPY embedded embedded
+COPY client client
 RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev $EXTRAS
 
 FROM python:3.14-slim-trixie AS runtime
@@ -47,7 +48,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 RUN --mount=type=cache,target=/var/cache/uv \
     UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_DIR=/var/cache/uv \
-    uv sync --locked --no-dev --inexact --no-build --no-install-project --extra render
+    uv sync --locked --no-dev --inexact --no-build --no-install-project \
+    --no-install-package discoverybot-client --extra render
 USER discoverybot
 EXPOSE 6800
 CMD ["scrapyd", "--pidfile="]

@@ -161,14 +161,14 @@ clean: ## Remove what was built and installed here (your data in .discoverybot/ 
 	rm -rf $(SITE).zip .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml $(wildcard client/pyproject.toml) uv.lock
+$(STAMP): pyproject.toml client/pyproject.toml uv.lock
 	@set -e; $(find-uv); \
 	echo "Installing what uv.lock names into .venv/"; \
 	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --compile-bytecode; \
 	touch $@ $(RUN)
 
 # no byte code: to compile all takes longer than to compile what is used
-$(RUN): pyproject.toml uv.lock
+$(RUN): pyproject.toml client/pyproject.toml uv.lock
 	@set -e; $(find-uv); \
 	echo "Installing into .venv/ what it takes to run"; \
 	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --no-dev --inexact; \

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: Where a version stands, and as what. Every match in a file has to be the same.
 PLACES = {
-    "pyproject.toml": r'^version = "(.+)"$',
+    "pyproject.toml": r'^(?:version = "|  "discoverybot-client==)(.+?)"',
     "client/pyproject.toml": r'^version = "(.+)"$',
     "uv.lock": r'^name = "discoverybot(?:-client)?"\nversion = "(.+)"$',
     "Dockerfile": r'org\.opencontainers\.image\.version="(.+)"',

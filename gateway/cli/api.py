@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
-from urllib.parse import urlsplit
-
-import httpx2
+from typing import TYPE_CHECKING, Any
 
 from gateway.cli.terminal import given, program
+
+if TYPE_CHECKING:
+    from discoverybot_client import Client, Event
 
 
 class ExitCode(IntEnum):
@@ -45,16 +44,13 @@ def of_status(status: str) -> ExitCode:
     return _OF_STATUS.get(status, ExitCode.ERROR)
 
 
-#: Seconds to connect, and to wait for an answer. Streams have limits of their own.
-_TIMEOUT = httpx2.Timeout(30, connect=5)
-#: The same for a file whose first byte is sent when all of it is made: a million rows as XLSX take minutes.
-_WHOLE = httpx2.Timeout(3600, connect=5)
-_WHOLE_FORMATS = frozenset({"xlsx", "parquet"})
-#: How often a crawl is asked for if the connection breaks; an Idempotency-Key makes that safe.
-_SUBMISSIONS = 3
-#: Seconds to wait for the first node of a platform that is starting.
-_START_SECONDS = 30
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+#: Seconds that a call takes at most, also while a platform is starting. Streams and files have limits of their own.
+_TIMEOUT = 30.0
+#: How often what is safe to repeat is asked for if its answer is lost.
+_TRIES = 3
+#: Seconds without a gateway after which a stream is given up.
+PATIENCE = 120.0
+_SERVER_ERROR = 500
 
 
 class ApiError(Exception):
@@ -72,9 +68,9 @@ class ApiError(Exception):
 
 
 class Api:
-    """One gateway."""
+    """One gateway. All that is sent goes through `discoverybot_client`."""
 
-    def __init__(self, url: str, timeout: httpx2.Timeout | float = _TIMEOUT) -> None:
+    def __init__(self, url: str, timeout: float = _TIMEOUT) -> None:
         self.url = url
         self._timeout = timeout
 
@@ -90,33 +86,25 @@ class Api:
         return f"{self.url}/console/jobs/{job_id}" if job_id else f"{self.url}/"
 
     @cached_property
-    def client(self) -> httpx2.Client:
-        """The HTTP client, made on first use. Raises `ApiError`."""
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else None
+    def client(self) -> Client:
+        """Made on first use. Raises `ApiError`. A person is told at once that nobody answers, and need not wait."""
+        from discoverybot_client import Client, Retries  # noqa: PLC0415 - help and completions are quicker without
+
         try:
-            # a proxy for the internet does not lead to a gateway on this machine
-            address = urlsplit(self.url)
-            trust_env = address.hostname not in _LOOPBACK
-            # to load all authorities takes longer than a call, and without TLS nobody needs them
-            return httpx2.Client(
-                base_url=self.url,
-                headers=headers,
-                timeout=self._timeout,
-                trust_env=trust_env,
-                verify=address.scheme != "http",
-            )
-        except (httpx2.InvalidURL, ValueError) as error:
-            raise ApiError(f"url: {self.url!r} is not the address of a gateway: {error}") from None
+            return Client(self.url, self.key, timeout=self._timeout, retries=Retries(_TRIES, waits=False))
+        except ValueError as error:
+            raise ApiError(str(error)) from None
 
     def get(self, path: str, **query: Any) -> Any:
         return self.call("GET", path, params=given(**query))
 
     def get_all(self, path: str, **query: Any) -> dict[str, Any]:
         """All pages of a list as one answer."""
-        answer: dict[str, Any] = self.get(path, **query)
-        while after := answer.get("next"):
-            page = self.get(path, **query, after=after)
-            answer = {name: [*answer[name], *new] if isinstance(new, list) else new for name, new in page.items()}
+        answer: dict[str, Any] = {}
+        with self.telling():
+            for page in self.client.pages(path, **query):
+                lists = {name: [*answer.get(name, ()), *new] for name, new in page.items() if isinstance(new, list)}
+                answer = {**page, **lists}
         return answer
 
     def post(self, path: str, **options: Any) -> Any:
@@ -124,75 +112,41 @@ class Api:
 
     def submit(self, body: dict[str, Any]) -> dict[str, Any]:
         """`POST /crawl`. If the answer is lost, the request is repeated, and the answer names the same job."""
-        headers = {"Idempotency-Key": uuid.uuid4().hex}
-        for _ in range(_SUBMISSIONS - 1):
-            try:
-                answer: dict[str, Any] = self._checked(self._post_once_started(body, headers)).json()
-            except (httpx2.ReadError, httpx2.RemoteProtocolError):
-                continue
-            except httpx2.HTTPError as error:
-                raise self._unreachable(error) from None
-            return answer
-        last: dict[str, Any] = self.post("/crawl", json=body, headers=headers)
-        return last
-
-    def _post_once_started(self, body: dict[str, Any], headers: dict[str, str]) -> httpx2.Response:
-        """Wait for a platform that is starting."""
-        end = time.monotonic() + _START_SECONDS
-        while _part(answer := self.client.post("/crawl", json=body, headers=headers), "code") == "starting":
-            if time.monotonic() > end:
-                break
-            time.sleep(float(answer.headers.get("Retry-After", 1)))
-        return answer
-
-    @contextmanager
-    def download(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:
-        """The body of `GET path`, piece by piece, however long it is."""
-        timeout = _WHOLE if query.get("format") in _WHOLE_FORMATS else self._timeout
-        try:
-            with self.client.stream("GET", path, params=given(**query), timeout=timeout) as answer:
-                if answer.is_error:
-                    answer.read()
-                self._checked(answer)
-                yield answer.iter_bytes()
-        except httpx2.HTTPError as error:
-            raise self._unreachable(error) from None
+        receipt: dict[str, Any] = self.post("/crawl", json=body, headers={"Idempotency-Key": uuid.uuid4().hex})
+        return receipt
 
     def call(self, method: str, path: str, **options: Any) -> Any:
         """The answer; `None` if there is nothing in it."""
+        with self.telling():
+            return self.client.request(method, path, **options)
+
+    def download(self, path: str, **query: Any) -> Iterator[bytes]:
+        """The body of `GET path`, piece by piece, however long it is."""
+        with self.telling():
+            yield from self.client.pieces(path, **query)
+
+    def follow(self, job_id: str, *, level: str | None = None, after: str = "") -> Iterator[Event]:
+        """Everything that a job's stream says, from the first line or from the event `after` on, to `end`, over any
+        interruption (`dropped`).
+        """
+        with self.telling():
+            yield from self.client.stream(f"/jobs/{job_id}/logs", after=after, patience=PATIENCE, level=level)
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Raise what the client raises as an `ApiError`."""
+        import discoverybot_client as errors  # noqa: PLC0415 - see above
+
         try:
-            answer = self._checked(self.client.request(method, path, **options))
-            return answer.json() if answer.status_code != httpx2.codes.NO_CONTENT else None
-        except httpx2.HTTPError as error:
-            raise self._unreachable(error) from None
-        except ValueError:
+            yield
+        except errors.ApiError as error:
+            code = ExitCode.ERROR if error.status >= _SERVER_ERROR else ExitCode.REFUSED
+            raise ApiError(error.message, code, detail=error.detail, code=error.code) from None
+        except errors.GatewayUnreachableError as error:
             raise ApiError(
-                f"{self.url} answers, but it is not a gateway: check --url or DISCOVERYBOT_URL", ExitCode.ERROR
+                f"{error}\nStart one with `{program()} up`, or name another with --url or DISCOVERYBOT_URL; "
+                f"`{program()} doctor` says more.",
+                ExitCode.ERROR,
             ) from None
-
-    def _checked(self, answer: httpx2.Response) -> httpx2.Response:
-        if answer.is_success:
-            return answer
-        code = ExitCode.ERROR if answer.is_server_error else ExitCode.REFUSED
-        raise ApiError(refusal(answer), code, detail=_part(answer, "detail"), code=_part(answer, "code"))
-
-    def _unreachable(self, error: httpx2.HTTPError) -> ApiError:
-        reason = str(error) or type(error).__name__
-        return ApiError(
-            f"no gateway at {self.url}: {reason}\nStart one with `{program()} up`, "
-            f"or name another with --url or DISCOVERYBOT_URL; `{program()} doctor` says more.",
-            ExitCode.ERROR,
-        )
-
-
-def refusal(answer: httpx2.Response) -> str:
-    """The message of an error answer; of an answer that is not from a gateway, its status."""
-    message = _part(answer, "message")
-    return str(message) if message else f"{answer.request.url} answers {answer.status_code} {answer.reason_phrase}"
-
-
-def _part(answer: httpx2.Response, name: str) -> Any:
-    try:
-        return answer.json()["error"][name]
-    except (ValueError, KeyError, TypeError):
-        return None
+        except errors.DiscoveryBotError as error:
+            raise ApiError(f"{error}: check --url or DISCOVERYBOT_URL", ExitCode.ERROR) from None

@@ -56,7 +56,7 @@ from gateway.cli.terminal import (
     visible,
     visible_json,
 )
-from gateway.cli.watching import LogLines, TerminalLog, follow, log_line
+from gateway.cli.watching import LogLines, TerminalLog, log_line
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import NUMBERS
@@ -276,8 +276,8 @@ def save_items(api: Api, job_id: str, item_format: str, output: str, **query: An
 def save(api: Api, path: str, item_format: str, output: str, *, escape_formulas: bool = True, **query: Any) -> None:
     """A file is complete or not there; on a terminal control characters are made visible."""
     query |= {"format": item_format, "escape_formulas": None if escape_formulas else "false"}
-    with api.download(path, **query) as pieces, writing(output) as file:
-        to_terminal = output == STDOUT and sys.stdout.isatty()
+    pieces, to_terminal = api.download(path, **query), output == STDOUT and sys.stdout.isatty()
+    with writing(output) as file:
         for piece in _visible_lines(pieces, item_format) if to_terminal else pieces:
             file.write(piece)
     if output != STDOUT:
@@ -362,16 +362,14 @@ def _print_last(api: Api, job_id: str, tail: int, level: str | None, *, as_json:
 
 
 def _print_log(api: Api, job_id: str, level: str | None, pretty: LogLines | None) -> None:
-    api.client.headers["Accept"] = "application/x-ndjson"
     torn = b""
-    with api.download(f"/jobs/{job_id}/logs", level=level) as pieces:
-        for piece in pieces:
-            *lines, torn = (torn + piece).split(b"\n")
-            for line in lines:
-                if pretty:
-                    pretty.print(json.loads(line))
-                else:
-                    out.print(visible_json(line.decode()), soft_wrap=True)
+    for piece in api.download(f"/jobs/{job_id}/logs", level=level, headers={"Accept": "application/x-ndjson"}):
+        *lines, torn = (torn + piece).split(b"\n")
+        for line in lines:
+            if pretty:
+                pretty.print(json.loads(line))
+            else:
+                out.print(visible_json(line.decode()), soft_wrap=True)
     if pretty:
         pretty.flush()
 
@@ -682,7 +680,7 @@ def watch(
     console.print(Text.assemble("job ", (job_id, "bold")))
     console.print(Text(api.page(job_id), style="dim"), soft_wrap=True)
     try:
-        end = TerminalLog(console, whole).show(follow(api, job_id, level=level, after=after))
+        end = TerminalLog(console, whole).show(api.follow(job_id, level=level, after=after))
     except KeyboardInterrupt:
         err.print(f"\nStopped watching; the crawl goes on. To watch: {program()} logs -f {job_id}", soft_wrap=True)
         err.print(f"To cancel it: {program()} cancel {job_id}", soft_wrap=True)
@@ -739,8 +737,8 @@ def _fetch_file(api: Api, job_id: str, name: str, output: str, attempt: int | No
         raise ApiError("--output: a terminal would obey what is in a file: name one with -o, or pipe it somewhere")
     check_writable(output)
     path = f"/jobs/{JOBS.find(api, job_id)}/files/{quote(name)}"
-    with api.download(path, attempt=attempt) as pieces, writing(output) as file:
-        for piece in pieces:
+    with writing(output) as file:
+        for piece in api.download(path, attempt=attempt):
             file.write(piece)
     if output != STDOUT:
         err.print(f"file: {output}")

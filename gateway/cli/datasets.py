@@ -13,7 +13,7 @@ import typer
 from attrs import define, field
 from rich.text import Text
 
-from gateway.cli.api import Api, ApiError, ExitCode
+from gateway.cli.api import PATIENCE, Api, ApiError, ExitCode
 from gateway.cli.bulk import confirm
 from gateway.cli.commands import YES, ApiCommand, Resource, completions
 from gateway.cli.crawl import FORMATS, check_writable, format_of, login_name, save
@@ -46,7 +46,6 @@ from gateway.cli.terminal import (
     stdout_bytes,
     visible_json,
 )
-from gateway.cli.watching import PATIENCE
 
 _TYPE_STYLES = {"new": "green", "changed": "yellow", "removed": "red"}
 _STATE_STYLES = {"published": "green", "held": "yellow", "paused": "yellow", "failed": "red"}

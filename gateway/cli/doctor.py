@@ -21,6 +21,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from rich.text import Text
 
+from discoverybot_client import Client, DiscoveryBotError, GatewayUnreachableError
 from embedded.stack.ports import LOOPBACK, is_free
 from embedded.stack.state import StackState
 from embedded.stack.stores import NO_REDIS, StackStoreError, check_mongo, check_redis, redacted, redis_servers
@@ -75,13 +76,12 @@ class Patient(NamedTuple):
 def health(url: str) -> dict[str, Any] | str:
     """The checks of the gateway at `url`, or what is wrong with its answer."""
     try:
-        answer = httpx2.get(f"{url}/health", timeout=_TIMEOUT, trust_env=False)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        return f"{url} does not answer ({str(error) or type(error).__name__})"
-    try:
-        checks: dict[str, Any] = answer.json()["checks"]
+        with Client(url, timeout=_TIMEOUT, retries=1) as client:
+            checks: dict[str, Any] = client.health()["checks"]
         return {name: {"todo": None, **check} for name, check in checks.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (GatewayUnreachableError, ValueError) as error:
+        return str(error)
+    except (DiscoveryBotError, LookupError, TypeError, AttributeError):
         return f"{url} answers, but it is not a gateway"
 
 

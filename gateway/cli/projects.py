@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
@@ -14,7 +13,6 @@ from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote
 
-import httpx2
 from packaging.requirements import InvalidRequirement, Requirement
 
 from gateway.cli.api import Api, ApiError
@@ -113,11 +111,8 @@ def delete_project(*, name: str, version: str | None, yes: bool, as_json: bool, 
 
 #: Bytes that the gateway takes.
 _MAX_EGG = 64 << 20
-#: Each node imports every spider before it answers.
-_TIMEOUT = httpx2.Timeout(180, connect=5)
-#: Seconds that the gateway itself may wait until the requirements are installed, which is shorter than proxies wait;
-#: and seconds between two looks at the progress. If the installation takes longer, the egg is sent again.
-_WAIT, _LOOK = 50, 1
+#: Seconds between two looks at the progress.
+_LOOK = 1
 
 _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
 
@@ -253,47 +248,34 @@ def _tell(line: str) -> None:
 
 def _deployed(api: Api, project: str, version: str, egg: Path, requirements: EggRequirements | None) -> Any:
     """The answer to the deployment, once all nodes have installed the requirements."""
-    installers = _Installers(api, f"{_path(project)}/{quote(version, safe='')}/dependencies")
-    while True:
-        with installers.heard():
-            answer = _upload(api, project, version, egg, requirements)
-        if "dependencies_url" not in answer:
-            return answer
-        while installers.are_at_work():
-            time.sleep(_LOOK)
+    if (size := egg.stat().st_size) > _MAX_EGG:
+        raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
+    needs = requirements and requirements.content.decode("utf-8", "surrogateescape")
+    with _progress(api, f"{_path(project)}/{quote(version, safe='')}/dependencies"), api.telling():
+        return api.client.deploy(egg, project=project, version=version, requirements=needs)
 
 
-class _Installers:
-    """Prints the progress of the nodes that install, each line once."""
+@contextmanager
+def _progress(api: Api, url: str) -> Iterator[None]:
+    """Print in a thread, while the block runs, how far the nodes are that install, each line once."""
+    done = Event()
+    listener = Thread(target=_listen, args=(api, url, done), daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        done.set()
+        listener.join(_LOOK)
 
-    def __init__(self, api: Api, url: str) -> None:
-        self._api, self._url = api, url
-        self._told = dict[str, str]()
 
-    @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Print progress in a thread while the block runs."""
-        done = Event()
-        listener = Thread(target=self._listen, args=(done,), daemon=True)
-        listener.start()
-        try:
-            yield
-        finally:
-            done.set()
-            listener.join(_LOOK)
-
-    def _listen(self, done: Event) -> None:
-        while not done.wait(_LOOK):
-            self.are_at_work()
-
-    def are_at_work(self) -> bool:
-        building = [node for node in _dependencies(self._api, self._url) if node["state"] == "building"]
-        for node in building:
+def _listen(api: Api, url: str, done: Event) -> None:
+    told = dict[str, str]()
+    while not done.wait(_LOOK):
+        for node in _dependencies(api, url):
             line = next(reversed(node["log"].splitlines()), "waits for its turn")
-            if self._told.get(node["node"]) != line:
+            if node["state"] == "building" and told.get(node["node"]) != line:
                 err.print(f"{node['node']}: {line}", soft_wrap=True)
-            self._told[node["node"]] = line
-        return bool(building)
+                told[node["node"]] = line
 
 
 def _dependencies(api: Api, url: str) -> list[dict[str, Any]]:
@@ -307,16 +289,3 @@ def _dependencies(api: Api, url: str) -> list[dict[str, Any]]:
 
 def _path(project: str) -> str:
     return f"/projects/{quote(project, safe='')}/versions"
-
-
-def _upload(api: Api, project: str, version: str, egg: Path, requirements: EggRequirements | None) -> Any:
-    if (size := egg.stat().st_size) > _MAX_EGG:
-        raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
-    path = _path(project)
-    params = {"version": version, "wait": _WAIT}
-    with egg.open("rb") as file:
-        if requirements is not None:
-            files = {"egg": ("project.egg", file), "requirements": (requirements.name, requirements.content)}
-            return api.post(path, params=params, files=files, timeout=_TIMEOUT)
-        headers = {"Content-Type": "application/octet-stream"}
-        return api.post(path, params=params, content=file, headers=headers, timeout=_TIMEOUT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import httpx2
 import typer
 from rich.text import Text
 
@@ -16,7 +15,7 @@ from gateway.cli.resources import SITES
 from gateway.cli.terminal import Record, counted, err, gateway_url, given, new_table, out, program
 
 #: Longest that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and a little more.
-_PATIENCE = httpx2.Timeout(630, connect=5)
+_PATIENCE = 630.0
 #: Results shown in a table.
 _SHOWN = 25
 _FIELDS = ("title", "company", "location", "salary", "posted", "url")

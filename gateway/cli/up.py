@@ -21,7 +21,7 @@ from gateway.cli.explain import summary
 from gateway.cli.join import use_what_was_joined
 from gateway.cli.options import flag, option, taking
 from gateway.cli.terminal import counted, out, program
-from gateway.cli.watching import TerminalLog, follow
+from gateway.cli.watching import TerminalLog
 from gateway.settings import Settings
 
 
@@ -95,11 +95,11 @@ def _site_url(site: subprocess.Popen[str]) -> str:
 def _crawl(api: Api, url: str, level: str | None) -> tuple[ExitCode, list[PageFinding]]:
     out.print(f"Crawling {url} with the spider `seo`.", style="bold")
     receipt = api.submit({"user_id": "demo", "spider": "seo", "start_urls": [url], "max_retries": 0})
-    end = TerminalLog(out).show(follow(api, receipt["job_id"], level=level))
+    end = TerminalLog(out).show(api.follow(receipt["job_id"], level=level))
     end = end or api.get(f"/jobs/{receipt['job_id']}/status")
     out.print(summary(end), soft_wrap=True)
-    with api.download(f"/jobs/{receipt['job_id']}/items", format="jsonl") as pieces:
-        items = [json.loads(line) for line in b"".join(pieces).splitlines()]
+    pieces = api.download(f"/jobs/{receipt['job_id']}/items", format="jsonl")
+    items = [json.loads(line) for line in b"".join(pieces).splitlines()]
     return of_status(end["status"]), findings(items)
 
 

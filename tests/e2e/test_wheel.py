@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own, in a folder with nothing but packages of its user's that have our names."""
+"""The wheels in an environment of their own, in a folder with only packages of its user's that have our names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from forms import in_full
 from sites.server import Site
 from stack import ROOT, Stack, wait_until
-from wheels import build_wheel, environment_of
+from wheels import build_wheels, environment_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    return environment_of(build_wheel(ROOT, folder / "dist"), folder / "environment") / "discoverybot"
+    wheels = build_wheels(folder / "dist", ROOT, ROOT / "client")
+    return environment_of(wheels, folder / "environment") / "discoverybot"
 
 
 @pytest.fixture

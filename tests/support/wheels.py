@@ -13,7 +13,6 @@ import tarfile
 import venv
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from email.parser import Parser
 from importlib.metadata import Distribution, distribution, requires, version
 from pathlib import Path
 
@@ -94,31 +93,31 @@ def _pack(found: Distribution, folder: Path) -> None:
         wheel.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in [*kept, f"{info}/RECORD"]))
 
 
-# --- the project's own wheel, and an environment that has it and what it requires, and nothing else
+# --- the project's own wheels, and an environment that has them and what they require, and nothing else
 
 
-def build_wheel(source: Path, folder: Path) -> Path:
-    """The wheel of a project, as `uv build` makes it with the build backend that is installed here."""
-    _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, source)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+def build_wheels(folder: Path, *sources: Path) -> Path:
+    """The folder, with the wheel of each project, as `uv build` makes it with the build backend that is installed."""
+    for source in sources:
+        _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, source)
+    return folder
 
 
-def environment_of(wheel: Path, folder: Path) -> Path:
-    """The folder of programs of a new environment with the wheel. What it requires is linked, with its byte code, to
-    what is installed here.
+def environment_of(wheels: Path, folder: Path) -> Path:
+    """The folder of programs of a new environment with the wheels of a folder. What else they require is linked, with
+    its byte code, to what is installed here.
     """
     venv.create(folder, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    with zipfile.ZipFile(wheel) as content:
-        (metadata,) = (name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
-        needs = Parser().parsestr(content.read(metadata).decode()).get_all("Requires-Dist", ())
-    for found in _all_of(one for one in map(Requirement, needs) if _applies(one)):
+    built = {canonicalize_name(path.name.partition("-")[0]) for path in wheels.glob("*.whl")}
+    for found in _all_of(map(Requirement, built)):
+        if canonicalize_name(found.name) in built:
+            continue
         for name in {file.parts[0] for file in found.files or () if file.parts[0] != ".."} - {"__pycache__"}:
             if not (packages / name).exists():
                 (packages / name).symlink_to(Path(str(found.locate_file(name))))
     programs = folder / "bin"
-    _uv("pip", "install", "--no-deps", "--python", programs / "python", wheel)
+    _uv("pip", "install", "--no-deps", "--python", programs / "python", *wheels.glob("*.whl"))
     return programs
 
 

@@ -40,6 +40,7 @@ from discoverybot_client.records import (
     Record,
     SpiderRecord,
 )
+from discoverybot_client.rules import Retries
 from discoverybot_client.webhooks import verify
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "NotFoundError",
     "ProjectRecord",
     "Record",
+    "Retries",
     "Schedule",
     "SpiderRecord",
     "TooManyRequestsError",

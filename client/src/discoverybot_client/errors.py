@@ -9,6 +9,9 @@ from typing import Any
 class DiscoveryBotError(Exception):
     """Base of all errors that this package raises on purpose."""
 
+    #: Seconds after which the gateway wants to be asked again.
+    retry_after: float | None = None
+
 
 class ApiError(DiscoveryBotError):
     """The gateway refused the request, or failed."""
@@ -26,7 +29,6 @@ class ApiError(DiscoveryBotError):
         self.detail: Any = error.get("detail")
         #: Names the request in the gateway's log.
         self.request_id = request_id
-        #: Seconds after which the gateway wants to be asked again.
         self.retry_after = retry_after
         super().__init__(f"{self.message} ({self.code})")
 
@@ -71,6 +73,11 @@ class UnavailableError(ApiError):
 class GatewayUnreachableError(DiscoveryBotError):
     """No answer, or not all of it, also after all retries."""
 
+    def __init__(self, message: str, *, was_sent: bool = True) -> None:
+        super().__init__(message)
+        #: Whether the request may have been carried out all the same.
+        self.was_sent = was_sent
+
 
 class NoGatewayError(DiscoveryBotError):
     """What answers is no gateway of DiscoveryBot, or one of another kind."""
@@ -111,7 +118,7 @@ _OF_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def error_of(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
+def error_of(url: str, status: int, body: bytes, retry_after: float | None = None) -> ApiError:
     """The error that an answer is; of one that is not from a gateway, its status."""
     try:
         told = json.loads(body)
@@ -119,5 +126,6 @@ def error_of(status: int, body: bytes, retry_after: float | None = None) -> ApiE
         told = None
     told = told if isinstance(told, dict) else {}
     error = told.get("error")
-    kind = _OF_STATUS.get(status, ApiError)
-    return kind(status, error if isinstance(error, dict) else {}, str(told.get("request_id", "")), retry_after)
+    if not isinstance(error, dict):
+        error = {"message": f"{url} answers {status}"}
+    return _OF_STATUS.get(status, ApiError)(status, error, str(told.get("request_id", "")), retry_after)

@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from discoverybot_client.errors import GatewayUnreachableError
+from discoverybot_client.errors import (
+    ApiError,
+    GatewayUnreachableError,
+    TooManyRequestsError,
+    UnavailableError,
+)
 
 DEFAULT_URL = "http://127.0.0.1:8001"
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -20,7 +25,11 @@ _NOT_DONE = frozenset({429, 503})
 #: Answers of proxies: the request may have been carried out.
 _UNKNOWN = frozenset({502, 504})
 #: The code of a 504 of ours: what was asked for goes on.
-_GOES_ON = b'"run_goes_on"'
+_GOES_ON = "run_goes_on"
+#: The code of a 503: there is no node yet, and there will be.
+_STARTING = "starting"
+#: Errors that are over some time.
+AWAY = (GatewayUnreachableError, TooManyRequestsError, UnavailableError)
 #: Seconds; see `Retries.pause`.
 _FIRST, _LONGEST = 0.25, 30.0
 #: Seconds without a word after which a stream is taken for dead: the gateway sends a comment every 15 s.
@@ -35,6 +44,20 @@ class Retries(NamedTuple):
     """
 
     most: int = 6
+    #: Whether to wait for a gateway that is not there or cannot serve now. One that starts is waited for anyway.
+    waits: bool = True
+
+    def cover(self, number: int, error: ApiError | GatewayUnreachableError, *, repeatable: bool) -> bool:
+        """Whether the request is sent again after so many tries, the last of which failed like this."""
+        if isinstance(error, GatewayUnreachableError):
+            again = repeatable if error.was_sent else self.waits
+        elif error.code == _STARTING:
+            return True
+        elif error.status in _NOT_DONE:
+            again = self.waits
+        else:
+            again = self.waits and repeatable and error.status in _UNKNOWN and error.code != _GOES_ON
+        return again and number < self.most
 
     def pause(self, number: int, retry_after: float | None = None) -> float:
         """Seconds before try `number`, of which the first is 0."""
@@ -68,13 +91,6 @@ def may_repeat(method: str, headers: Mapping[str, str]) -> bool:
     return method in _REPEATABLE or "Idempotency-Key" in headers
 
 
-def is_retried(status: int, body: bytes, *, repeatable: bool) -> bool:
-    """Whether the request is sent again after this answer."""
-    if status in _NOT_DONE:
-        return True
-    return status in _UNKNOWN and repeatable and _GOES_ON not in body
-
-
 def retry_after(headers: Mapping[str, str]) -> float | None:
     try:
         return max(0.0, float(headers["Retry-After"]))
@@ -82,8 +98,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def unreachable(url: str, error: Exception) -> GatewayUnreachableError:
-    return GatewayUnreachableError(f"no gateway at {url}: {str(error) or type(error).__name__}")
+def unreachable(url: str, error: Exception, *, was_sent: bool = True) -> GatewayUnreachableError:
+    return GatewayUnreachableError(f"no gateway at {url}: {str(error) or type(error).__name__}", was_sent=was_sent)
 
 
 class Address(NamedTuple):
@@ -100,8 +116,10 @@ class Address(NamedTuple):
         place = (url or os.environ.get("DISCOVERYBOT_URL") or DEFAULT_URL).rstrip("/")
         secret = os.environ.get("DISCOVERYBOT_KEY", "").strip() if key is None else key
         parts = urlsplit(place)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        if parts.scheme not in {"http", "https"} or not parts.hostname or not place.isprintable():
             raise ValueError(f"url: {place!r} is not the address of a gateway")
+        if not (secret.isascii() and secret.isprintable()):
+            raise ValueError("key: it has characters that no key has")
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         # a proxy for the internet does not lead to this machine, and to load all authorities takes long
         return cls(place, headers, parts.hostname not in _LOOPBACK, parts.scheme == "https")

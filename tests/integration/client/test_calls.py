@@ -24,6 +24,7 @@ from discoverybot_client import (
     KeyRefusedError,
     NoGatewayError,
     NotFoundError,
+    Retries,
     TooManyRequestsError,
     UnavailableError,
     WaitTimeoutError,
@@ -46,7 +47,7 @@ AWAY = {"error": {"code": "unavailable", "message": "MongoDB is away"}, "request
 
 
 @contextmanager
-def client_of(*answers: Answer, timeout: float = 20, retries: int = 6) -> Iterator[tuple[Client, StandIn]]:
+def client_of(*answers: Answer, timeout: float = 20, retries: int | Retries = 6) -> Iterator[tuple[Client, StandIn]]:
     with stand_in(*answers) as server, Client(server.url, "db_a_b", timeout=timeout, retries=retries) as client:
         yield client, server
 
@@ -117,8 +118,37 @@ def test_who_says_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_tries_are_counted() -> None:
     with client_of(whole(AWAY, 503, retry_after="0"), retries=3) as (client, server):
         with pytest.raises(UnavailableError) as raised:
-            client.health()
+            client.projects()
         assert (raised.value.code, raised.value.request_id, len(server.asked)) == ("unavailable", "r1", 3)
+
+
+def test_a_platform_that_starts_is_waited_for_until_the_time_is_over() -> None:
+    starting = whole({"error": {"code": "starting", "message": "no node yet"}}, 503, retry_after="0")
+    receipt = whole({"job_id": JOB["job_id"]})
+    with client_of(*[starting] * 4, receipt, retries=Retries(2, waits=False)) as (client, server):
+        assert client.start_crawl("https://example.com/").id == JOB["job_id"]
+        assert len(server.asked) == 5
+    with client_of(starting, retries=1, timeout=0.1) as (client, _), pytest.raises(UnavailableError):
+        client.start_crawl("https://example.com/")
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_who_does_not_wait_asks_again_only_for_a_lost_answer(status: int) -> None:
+    with client_of(nothing, whole(AWAY, status), whole([]), retries=Retries(3, waits=False)) as (client, server):
+        with pytest.raises((TooManyRequestsError, UnavailableError)):
+            client.projects()
+        assert len(server.asked) == 2
+    with Client(f"http://127.0.0.1:{free_port()}", retries=Retries(20, waits=False)) as client:
+        begun = time.monotonic()
+        with pytest.raises(GatewayUnreachableError) as raised:
+            client.projects()
+        assert (time.monotonic() - begun < 5, raised.value.was_sent) == (True, False)
+
+
+def test_what_is_wrong_with_a_platform_is_an_answer() -> None:
+    report = {"status": "starting", "checks": {"nodes": {"status": "down", "message": "none"}}}
+    with client_of(whole(report, 503), retries=1) as (client, _):
+        assert client.health() == report
 
 
 @pytest.mark.parametrize(
@@ -144,9 +174,11 @@ def test_an_invalid_field_is_named() -> None:
 def test_what_is_no_gateway_is_named(content: bytes) -> None:
     with client_of(whole(content)) as (client, _), pytest.raises(NoGatewayError):
         client.health()
-    with client_of(whole(content, 404)) as (client, _), pytest.raises(NotFoundError) as raised:
+    with client_of(whole(content, 404)) as (client, server), pytest.raises(NotFoundError) as raised:
         client.health()
-    assert raised.value.code == "http_error"
+    assert (raised.value.code, raised.value.message) == ("http_error", f"{server.url} answers 404")
+    with client_of(whole(b"", 301)) as (client, _), pytest.raises(ApiError, match="answers 301"):
+        client.health()
 
 
 def test_a_gateway_that_is_not_there_is_named() -> None:
@@ -155,6 +187,8 @@ def test_a_gateway_that_is_not_there_is_named() -> None:
         client.health()
     with pytest.raises(ValueError, match="is not the address of a gateway"):
         Client("localhost:8001")
+    with pytest.raises(ValueError, match="key: it has characters"):
+        Client(url, "db_a_ключ")
 
 
 # --- waiting
@@ -211,6 +245,19 @@ def test_all_changes_come_once_and_the_cursor_moves_past_what_is_left_out() -> N
         assert feed.cursor == 9
     assert [asked.target.partition("?")[0] for asked in server.asked[1:]] == ["/datasets/a%2Fb/changes"] * 3
     assert ["since=6" in asked.target for asked in server.asked[1:]] == [False, True, True]
+
+
+def test_a_body_and_a_stream_of_any_address_come_as_they_are() -> None:
+    events = whole(b"event: change\nid: 7\ndata: {}\n\nevent: end\ndata: {}\n\n", content_type="text/event-stream")
+    with client_of(whole(b"log"), events) as (client, server):
+        assert b"".join(client.pieces("/jobs/1/logs", headers={"Accept": "text/plain"}, level=None)) == b"log"
+        assert server.asked[0].headers["accept"] == "text/plain"
+        assert [event.name for event in client.stream("/datasets/a/changes", since=3)] == ["change", "end"]
+        assert server.asked[1].target == "/datasets/a/changes?since=3"
+    with client_of(part(b"half", 2)) as (client, _), pytest.raises(GatewayUnreachableError):
+        b"".join(client.pieces("/jobs/1/logs"))
+    with client_of(whole({"error": {"code": "job_not_found"}}, 404)) as (client, _), pytest.raises(NotFoundError):
+        next(client.pieces("/jobs/1/logs"))
 
 
 def test_a_file_is_there_only_if_it_is_complete(tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ mkdir -p .venv/bin && printf '#!/bin/sh\\n' > .venv/bin/discoverybot && chmod +x
 
 
 def test_up_installs_what_it_takes_to_run_and_the_tests_what_they_need_and_neither_anew(tmp_path: Path) -> None:
-    for name in ("Makefile", "pyproject.toml", "uv.lock"):
+    (tmp_path / "client").mkdir()
+    for name in ("Makefile", "pyproject.toml", "client/pyproject.toml", "uv.lock"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / "bin").mkdir()
     (uv := tmp_path / "bin/uv").write_text(UV)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -11,6 +13,7 @@ from urllib.parse import quote
 import httpx2
 
 from discoverybot_client.deploying import deploy_folder
+from discoverybot_client.errors import ApiError
 from discoverybot_client.records import NEW_JOB, Event, ProjectRecord, SpiderRecord
 from discoverybot_client.rules import Address, Deadline, Retries, given
 
@@ -20,8 +23,13 @@ from .resources import Dataset, Endpoint, Schedule
 from .transport import Transport
 
 _PAGE = 200
-#: Seconds that a deployment takes at most; and that the gateway waits for its nodes before it is asked again.
-_DEPLOYMENT, _NODES = 1800.0, 20
+#: Seconds that a deployment takes at most; and that the gateway waits for its nodes before it is asked again: less
+#: than proxies wait.
+_DEPLOYMENT, _NODES = 3600.0, 50
+#: Seconds between two looks at nodes that install.
+_LOOK = 1
+#: `/health` answers so where no crawl is accepted.
+_NOT_HEALTHY = frozenset({503})
 
 
 class Client:
@@ -38,13 +46,14 @@ class Client:
         *,
         user_id: str | None = None,
         timeout: float = 60.0,
-        retries: int = 6,
+        retries: int | Retries = 6,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         address = Address.of(url, key)
         self.user_id = user_id
         self._key = address.headers.get("Authorization", "").removeprefix("Bearer ")
-        self._transport = Transport(address, timeout, Retries(retries), transport)
+        tries = Retries(retries) if isinstance(retries, int) else retries
+        self._transport = Transport(address, timeout, tries, transport)
         self.schedules = Schedules(self._transport, user_id)
         self.datasets = Datasets(self._transport, user_id)
         self.endpoints = Endpoints(self._transport, user_id)
@@ -92,7 +101,7 @@ class Client:
 
     async def events(self, *job_ids: str, patience: float | None = None) -> AsyncIterator[Event]:
         """What happens to all jobs, or to these: a `snapshot`, then `status` and `progress`. After the connection was
-        lost it begins with a `snapshot` again.
+        lost (`dropped`) it begins with a `snapshot` again.
         """
         query = given(user_id=self.user_id, job_id=list(job_ids) or None)
         async for event in self._transport.events("/events", "", patience, **query):
@@ -133,7 +142,7 @@ class Client:
         files = {"egg": ("project.egg", content)}
         if requirements is not None:
             files["requirements"] = ("requirements.txt", requirements.encode())
-        # while nodes install what it needs, the same request asks whether they have
+        # once nodes have installed what it needs, the same request is answered
         while True:
             told: dict[str, Any] = await self._transport.call(
                 "POST",
@@ -145,17 +154,45 @@ class Client:
             )
             if "dependencies_url" not in told:
                 return told
+            await self._until_installed(told["dependencies_url"], deadline)
+
+    async def _until_installed(self, url: str, deadline: Deadline) -> None:
+        """Or until nobody knows, such as after a node's restart."""
+        with suppress(ApiError):
+            while any(node["state"] == "building" for node in (await self.request("GET", url))["nodes"]):
+                if deadline.is_over():
+                    return
+                await asyncio.sleep(_LOOK)
 
     # --- everything else
 
     async def health(self) -> dict[str, Any]:
-        """`status` is `ok`, `degraded` or `starting`."""
-        told: dict[str, Any] = await self._transport.call("GET", "/health")
+        """What works and what does not: `status` is `ok`, `degraded` or `starting`."""
+        told: dict[str, Any] = await self._transport.call("GET", "/health", answers=_NOT_HEALTHY)
         return told
 
-    async def request(self, method: str, path: str, **options: Any) -> Any:
-        """Any other call of the API: the answer as JSON. `options` are httpx2's: `params`, `json` and others."""
-        return await self._transport.call(method, path, **options)
+    async def request(self, method: str, path: str, *, timeout: float | None = None, **options: Any) -> Any:
+        """Any other call of the API: the answer as JSON. `options` are httpx2's: `params`, `json` and others.
+        `timeout` is for all of it, in seconds; without it, the client's.
+        """
+        limit = None if timeout is None else Deadline(timeout, timeout)
+        return await self._transport.call(method, path, deadline=limit, **options)
+
+    def pages(self, path: str, **query: Any) -> AsyncIterator[dict[str, Any]]:
+        """The pages of any list of the API, to its end."""
+        return self._transport.pages(path, **query)
+
+    def stream(
+        self, path: str, *, after: str = "", patience: float | None = None, **query: Any
+    ) -> AsyncIterator[Event]:
+        """The events of any stream of the API, as `Job.events` has those of a job."""
+        return self._transport.events(path, after, patience, **query)
+
+    def pieces(
+        self, path: str, *, headers: dict[str, str] | None = None, **query: Any
+    ) -> AsyncGenerator[bytes, None]:
+        """The body of any answer of the API, piece by piece. One that breaks off is not asked for again."""
+        return self._transport.pieces(path, headers, **query)
 
 
 class Schedules:

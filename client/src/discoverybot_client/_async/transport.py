@@ -6,21 +6,21 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from discoverybot_client.errors import DiscoveryBotError, NoGatewayError, error_of
+from discoverybot_client.errors import ApiError, GatewayUnreachableError, NoGatewayError, error_of
 from discoverybot_client.records import Event
 from discoverybot_client.rules import (
+    AWAY,
     SILENCE,
     Address,
     Deadline,
     Retries,
     given,
-    is_retried,
     may_repeat,
     retry_after,
     unreachable,
@@ -32,9 +32,12 @@ _CONNECT = 5.0
 #: How many times as long as another call a page may take.
 _PAGE_TIMES = 10
 _NO_CONTENT = 204
-_ERRORS = 400
+#: From here on an answer is an error: a redirection is that of a stranger.
+_ERRORS = 300
 #: The longest event that is taken: a line of a log may have a megabyte, and more as JSON.
 _MAX_EVENT = 64 << 20
+#: Formats whose first byte is sent when all is made, and how long that takes: a million rows as XLSX take minutes.
+_WHOLE_FORMATS, _WHOLE = frozenset({"xlsx", "parquet"}), 3600.0
 
 
 class Transport:
@@ -65,13 +68,16 @@ class Transport:
         *,
         deadline: Deadline | None = None,
         repeatable: bool = False,
+        answers: frozenset[int] = frozenset(),
         **options: Any,
     ) -> Any:
         """The answer as JSON; `None` if there is none. `repeatable`: it may be sent again though it may have been
-        carried out. Raises `ApiError`, `GatewayUnreachableError`, `NoGatewayError`.
+        carried out. `answers` are statuses that are no errors here. Raises `ApiError`, `GatewayUnreachableError`,
+        `NoGatewayError`.
         """
-        sent_again = repeatable or may_repeat(method, options.get("headers") or {})
-        body = await self._read(method, path, deadline or Deadline(self.timeout), options, repeatable=sent_again)
+        repeatable = repeatable or may_repeat(method, options.get("headers") or {})
+        until = deadline or Deadline(self.timeout)
+        body = await self._read(method, path, until, options, repeatable=repeatable, answers=answers)
         if not body:
             return None
         try:
@@ -87,27 +93,24 @@ class Transport:
         options: dict[str, Any],
         *,
         repeatable: bool,
+        answers: frozenset[int],
     ) -> bytes:
         """The body of the answer, complete."""
         number = 0
         while True:
-            after: float | None = None
+            failed: ApiError | GatewayUnreachableError
             try:
                 status, headers, body = await self._once(method, path, until, options)
-            except httpx2.TransportError as error:
-                failed: DiscoveryBotError = unreachable(self.url, error)
-                if not repeatable and not isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout)):
-                    raise failed from None  # it may have been sent
+            except httpx2.RequestError as error:
+                was_sent = not isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
+                failed = unreachable(self.url, error, was_sent=was_sent)
             else:
-                if status < _ERRORS:
+                if status < _ERRORS or status in answers:
                     return body
-                after = retry_after(headers)
-                failed = error_of(status, body, after)
-                if not is_retried(status, body, repeatable=repeatable):
-                    raise failed
+                failed = error_of(self.url, status, body, retry_after(headers))
             number += 1
-            pause, left = self.retries.pause(number, after), until.left()
-            if number >= self.retries.most or (left is not None and pause >= left):
+            pause, left = self.retries.pause(number, failed.retry_after), until.left()
+            if not self.retries.cover(number, failed, repeatable=repeatable) or (left is not None and pause >= left):
                 raise failed from None
             await asyncio.sleep(pause)
 
@@ -145,8 +148,8 @@ class Transport:
         self, path: str, after: str = "", patience: float | None = None, **query: Any
     ) -> AsyncIterator[Event]:
         """Each event of a stream, from the one after `after` on, to its end. Whenever the connection breaks, it goes
-        on after the last event. Raises `GatewayUnreachableError` or `UnavailableError` if the gateway is away for
-        `patience` seconds, and `ApiError` if it refuses.
+        on after the last event, and an event `dropped` says so. Raises `GatewayUnreachableError` or
+        `UnavailableError` if the gateway is away for `patience` seconds, and `ApiError` if it refuses.
         """
         last_id, pause, number = after, 2.0, 0
         away_since: float | None = None
@@ -161,36 +164,51 @@ class Transport:
                             yield Event(sent.event, sent.id, json.loads(sent.data))
                         if sent.event == "end":
                             return
-                failed: DiscoveryBotError = unreachable(self.url, EOFError("the stream broke off"))
-                away = pause
+                raise unreachable(self.url, EOFError("the stream broke off"))
             except _OverError:
                 return
-            except httpx2.TransportError as error:
-                failed, away = unreachable(self.url, error), max(pause, self.retries.pause(number))
-            except _AwayError as error:
-                failed, away = error.reason, self.retries.pause(number, error.reason.retry_after)
-            away_since = time.monotonic() if away_since is None else away_since
-            if patience is not None and time.monotonic() - away_since > patience:
-                raise failed from None
+            except AWAY as error:
+                away_since = time.monotonic() if away_since is None else away_since
+                if patience is not None and time.monotonic() - away_since > patience:
+                    raise
+                after_pause = self.retries.pause(number, error.retry_after or pause)
             number += 1
-            await asyncio.sleep(away)
+            yield Event("dropped", last_id, {})
+            await asyncio.sleep(after_pause)
 
     async def _connected(
         self, path: str, last_id: str, query: dict[str, Any]
     ) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last_id} if last_id else {})}
-        timeout = httpx2.Timeout(SILENCE, connect=_CONNECT)
-        async with self.http.stream("GET", path, params=query, headers=headers, timeout=timeout) as answer:
+        async with self._opened(path, SILENCE, query, headers) as answer:
             if answer.status_code == _NO_CONTENT:
                 raise _OverError
-            if answer.status_code >= _ERRORS:
-                body = await body_of(answer)
-                failed = error_of(answer.status_code, body, retry_after(answer.headers))
-                if is_retried(answer.status_code, body, repeatable=True):
-                    raise _AwayError(failed)
-                raise failed
             async for sent in httpx2.EventSource(answer, _MAX_EVENT):
                 yield sent
+
+    async def pieces(
+        self, path: str, headers: dict[str, str] | None = None, **query: Any
+    ) -> AsyncGenerator[bytes, None]:
+        """The body of a `GET`, as it comes, however long it is. Nothing is asked for again."""
+        silence = _WHOLE if query.get("format") in _WHOLE_FORMATS else self.timeout
+        async with self._opened(path, silence, given(**query), headers or {}) as answer:
+            async for piece in pieces_of(answer):
+                yield piece
+
+    @asynccontextmanager
+    async def _opened(
+        self, path: str, silence: float, query: dict[str, Any], headers: dict[str, str]
+    ) -> AsyncIterator[httpx2.Response]:
+        """An answer without its body. Raises `ApiError`, and `GatewayUnreachableError` also while it is read."""
+        timeout = httpx2.Timeout(silence, connect=_CONNECT)
+        try:
+            async with self.http.stream("GET", path, params=query, headers=headers, timeout=timeout) as answer:
+                if answer.status_code >= _ERRORS:
+                    body, after = await body_of(answer), retry_after(answer.headers)
+                    raise error_of(self.url, answer.status_code, body, after)
+                yield answer
+        except httpx2.RequestError as error:
+            raise unreachable(self.url, error) from None
 
     async def download(self, path: str, target: Path, **query: Any) -> Path:
         """The body in a file, which is there only if it is complete."""
@@ -198,33 +216,18 @@ class Transport:
         number = 0
         while True:
             try:
-                await self._to_file(path, partial, given(**query))
+                with partial.open("wb") as file:
+                    async with aclosing(self.pieces(path, **query)) as pieces:
+                        async for piece in pieces:
+                            await in_thread(file.write, piece)
                 return partial.replace(target)
-            except httpx2.TransportError as error:
+            except AWAY as error:
                 number += 1
-                if number >= self.retries.most:
-                    raise unreachable(self.url, error) from None
-                await asyncio.sleep(self.retries.pause(number))
-            except _AwayError as error:
-                number += 1
-                if number >= self.retries.most:
-                    raise error.reason from None
-                await asyncio.sleep(self.retries.pause(number, error.reason.retry_after))
+                if not self.retries.cover(number, error, repeatable=True):
+                    raise
+                await asyncio.sleep(self.retries.pause(number, error.retry_after))
             finally:
                 partial.unlink(missing_ok=True)
-
-    async def _to_file(self, path: str, partial: Path, query: dict[str, Any]) -> None:
-        timeout = httpx2.Timeout(self.timeout, connect=_CONNECT)
-        async with self.http.stream("GET", path, params=query, timeout=timeout) as answer:
-            if answer.status_code >= _ERRORS:
-                body = await body_of(answer)
-                failed = error_of(answer.status_code, body, retry_after(answer.headers))
-                if is_retried(answer.status_code, body, repeatable=True):
-                    raise _AwayError(failed)
-                raise failed
-            with partial.open("wb") as file:
-                async for piece in pieces_of(answer):
-                    await in_thread(file.write, piece)
 
     async def close(self) -> None:
         await close(self.http)
@@ -232,11 +235,3 @@ class Transport:
 
 class _OverError(Exception):
     """204: there is nothing left to see."""
-
-
-class _AwayError(Exception):
-    """The gateway answers, but cannot serve now."""
-
-    def __init__(self, reason: Any) -> None:
-        super().__init__(str(reason))
-        self.reason = reason

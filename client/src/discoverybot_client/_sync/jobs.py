@@ -10,15 +10,9 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from discoverybot_client.errors import (
-    CrawlFailedError,
-    GatewayUnreachableError,
-    TooManyRequestsError,
-    UnavailableError,
-    WaitTimeoutError,
-)
+from discoverybot_client.errors import CrawlFailedError, WaitTimeoutError
 from discoverybot_client.records import FINAL, NEW_JOB, Event, FileRecord, JobRecord, LogLine
-from discoverybot_client.rules import GRACE, WAIT_SLICE, Deadline, given
+from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given
 
 from .transport import Transport
 
@@ -69,7 +63,7 @@ class Job(JobRecord):
             seconds = WAIT_SLICE if left is None else max(1, min(WAIT_SLICE, int(left)))
             limit = Deadline(deadline.within(seconds + GRACE), seconds + GRACE)
             # a gateway that is away is asked again, until the time is over
-            with suppress(GatewayUnreachableError, TooManyRequestsError, UnavailableError):
+            with suppress(*AWAY):
                 self._data = self._transport.call("GET", self._path(), params={"wait": seconds}, deadline=limit)
         return self
 
@@ -88,7 +82,9 @@ class Job(JobRecord):
                 yield LogLine.of(event)
 
     def events(self, *, level: str | None = None, after: str = "", patience: float | None = None) -> Iterator[Event]:
-        """As `follow`, with all that the stream says: `log`, `status`, `progress`, `gap`, and `end` once."""
+        """As `follow`, with all that the stream says: `log`, `status`, `progress`, `gap`, and `end` once; and
+        `dropped` whenever the connection breaks, before it goes on.
+        """
         for event in self._transport.events(self._path("logs"), after, patience, level=level):
             if event.name == "end":
                 self._data = {**self._data, **event.data}

@@ -27,8 +27,7 @@ def test_a_file_that_is_made_before_its_first_byte_is_waited_for(
     later = Timer(0.6, httpx2.get, (f"{gateway.url}/now",))
     later.start()
     try:
-        with Api(gateway.url, timeout=0.2).download("/jobs/1/items", format=form) as pieces:
-            found = b"".join(pieces)
+        found = b"".join(Api(gateway.url, timeout=0.2).download("/jobs/1/items", format=form))
         assert (is_awaited, found) == (True, b"all")
     except ApiError:
         assert not is_awaited

@@ -443,9 +443,8 @@ def test_it_waits_until_everything_is_installed_and_tells_what_the_installer_say
         Answer(202, installing), Answer(422, {"error": error, "request_id": "1"}),
     )  # fmt: skip
     building = {"node": "n1", "state": "building", "message": None, "packages": [], "log": "resolving\nunpacking\n"}
-    gateway.says(
-        f"GET {url}", Answer(200, {"nodes": [building]}), Answer(200, {"nodes": [{**building, "state": "ready"}]})
-    )
+    ready = Answer(200, {"nodes": [{**building, "state": "ready"}]})
+    gateway.says(f"GET {url}", *[Answer(200, {"nodes": [building]})] * 4, ready)
     told = run("deploy", str(project), "--version", "1.4")
     assert (told.returncode, told.stdout) == (0, "✓ n1: 2 spiders\nshop 1.4: 2 spiders\n")
     assert told.stderr == f"{NONE_DECLARED}n1: unpacking\n"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gateway.cli.watching import Event, LogLines, TerminalLog
+from discoverybot_client import Event
+from gateway.cli.watching import LogLines, TerminalLog
 
 
 def entry(msg: str, logger: str = "scrapy.middleware", level: str = "INFO") -> dict[str, Any]:
@@ -60,6 +61,6 @@ def test_warnings_and_what_a_spider_prints_or_raises_are_shown() -> None:
 
 def test_nothing_is_held_back_when_a_crawl_ends_in_its_setup() -> None:
     console = Console(file=(file := io.StringIO()), force_terminal=True, no_color=True, width=120)
-    events = [*(Event("log", one) for one in SETUP), Event("end", {"status": "error"})]
+    events = [*(Event("log", "", one) for one in SETUP), Event("end", "", {"status": "error"})]
     assert TerminalLog(console).show(events) == {"status": "error"}
     assert "4 lines of Scrapy's setup" in file.getvalue()
