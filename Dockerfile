@@ -12,7 +12,7 @@ COPY client/pyproject.toml client/
 # what is not in every image: `--build-arg EXTRAS="--extra sqs --extra otel"`
 ARG EXTRAS=""
 RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev --no-install-project \
-    --no-install-package discoverybot-client --no-build $EXTRAS
+    --no-install-package discoverybot-client $EXTRAS
 COPY README.md LICENSE scrapy.cfg scrapyd.conf celery_app.py ./
 COPY gateway gateway
 COPY crawler crawler
@@ -48,7 +48,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 RUN --mount=type=cache,target=/var/cache/uv \
     UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_DIR=/var/cache/uv \
-    uv sync --locked --no-dev --inexact --no-build --no-install-project \
+    uv sync --locked --no-dev --inexact --no-install-project \
     --no-install-package discoverybot-client --extra render
 USER discoverybot
 EXPOSE 6800
