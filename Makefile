@@ -2,7 +2,7 @@
 # or later the console's scripts are checked, too, by what comes from npm.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo render parquet apprise quick test faults check scripts blocking-client clients firecrawl bench bench-long docs fmt screenshots release clean
+.PHONY: help up demo render parquet apprise quick test faults check scripts blocking-client typescript-client clients firecrawl bench bench-long docs fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -17,10 +17,12 @@ HELM := v3.22.0
 OLDEST := .tools/scrapy-oldest/.synced
 #: What makes the blocking client: it needs an older rich than the platform.
 UNASYNCD := .tools/unasyncd/.synced
-#: What generates clients from the API's description, for a test.
-GENERATORS := .tools/openapi-python-client/.synced .tools/generated-client/.synced
+#: What generates a Python client from the API's description, for a test.
+GENERATOR := .tools/openapi-python-client/.synced
 #: Firecrawl's own clients, for a test.
 FIRECRAWL := .tools/firecrawl/.synced
+#: Where the TypeScript client is made, of its own files and of what is generated.
+TYPESCRIPT := .tools/typescript-client
 #: What checks the console's scripts; the browser gets none of it.
 NPM := .tools/javascript
 CONSOLE := gateway/console
@@ -116,7 +118,12 @@ chart: $(STAMP) .tools/bin/helm ## Render the Helm chart and check it against Ku
 	@set -e; $(find-uv); \
 	env -u VIRTUAL_ENV CHART=true "$$uv" run --frozen --quiet --group kubernetes pytest tests/unit/house/test_helm_chart.py
 
-clients: $(STAMP) $(GENERATORS) ## Generate clients from the API's description, compile them, and crawl with them; needs Node.js 20
+typescript-client: $(STAMP) $(TYPESCRIPT)/.synced ## Make the TypeScript client, as a package in dist/npm; needs Node.js 20
+	@mkdir -p dist/npm && cp $(filter-out client/typescript/package%,$(wildcard client/typescript/*)) $(TYPESCRIPT)
+	@$(BIN)/python .ci/openapi.py > $(TYPESCRIPT)/openapi.json
+	@cd $(TYPESCRIPT) && rm -rf api dist && npm run --silent build && npm pack --silent --pack-destination $(CURDIR)/dist/npm
+
+clients: typescript-client $(GENERATOR) ## Make clients of the API's description, compile them, and crawl with them; needs Node.js 20
 	@CLIENTS=true exec $(BIN)/pytest tests/e2e/test_generated_clients.py
 
 firecrawl: $(STAMP) $(FIRECRAWL) ## Crawl with Firecrawl's own clients, as they come from PyPI and npm; needs Node.js 20
@@ -194,11 +201,11 @@ $(UNASYNCD): client/unasyncd.txt $(STAMP)
 	"$$uv" pip sync --quiet --python .tools/openapi-python-client/bin/python tests/generated/openapi-python-client.txt; \
 	touch $@
 
-.tools/generated-client/.synced: tests/generated/package.json tests/generated/package-lock.json
-	@echo "Installing what tests/generated/package-lock.json names into .tools/generated-client/"
-	@mkdir -p .tools/generated-client
-	@cp tests/generated/package.json tests/generated/package-lock.json .tools/generated-client
-	@cd .tools/generated-client && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+$(TYPESCRIPT)/.synced: client/typescript/package.json client/typescript/package-lock.json
+	@echo "Installing what client/typescript/package-lock.json names into $(TYPESCRIPT)/"
+	@mkdir -p $(TYPESCRIPT)
+	@cp client/typescript/package.json client/typescript/package-lock.json $(TYPESCRIPT)
+	@cd $(TYPESCRIPT) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
 $(FIRECRAWL): tests/firecrawl/firecrawl-py.txt tests/firecrawl/package.json tests/firecrawl/package-lock.json $(STAMP)

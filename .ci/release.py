@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACES = {
     "pyproject.toml": r'^(?:version = "|  "discoverybot-client==)(.+?)"',
     "client/pyproject.toml": r'^version = "(.+)"$',
+    "client/typescript/package.json": r'^  "version": "(.+)",$',
+    "client/typescript/package-lock.json": r'^  "version": "(.+)",$',
     "uv.lock": r'^name = "discoverybot(?:-client)?"\nversion = "(.+)"$',
     "Dockerfile": r'org\.opencontainers\.image\.version="(.+)"',
     "docker-compose.yml": r"image: discoverybot/\w+(?::(\S+))?$",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import subprocess
 import sys
@@ -16,31 +15,13 @@ from types import SimpleNamespace
 import eggs
 import pytest
 from receivers import WELL, Receiver
-from relay import Connection, Relay
+from scissors import Scissors
 from sites.server import Site
 from stack import ROOT, Stack, wait_until
 
 from discoverybot_client import Client, DeployError, Job, NotFoundError, verify
 
 pytestmark = [pytest.mark.stack]
-
-
-class Scissors(Relay):
-    """Cuts each connection after so many bytes of its server; once there is no number left, none."""
-
-    budgets: list[int]
-
-    async def _answer(self, reader: asyncio.StreamReader, connection: Connection) -> None:
-        if not self.budgets:
-            await super()._answer(reader, connection)
-            return
-        left = self.budgets.pop()
-        while left and (data := await reader.read(left)):
-            left -= len(data)
-            connection.client.write(data)
-            await connection.client.drain()
-        for end in (connection.client, connection.server):
-            end.close()
 
 
 @contextmanager

@@ -12,15 +12,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from described import DOCUMENT
 from machine import find_program
+from scissors import Scissors
 from sites.server import Site
 from stack import ROOT, Stack
+from stores import free_port
 
 # over two hundred packages and half a minute of CPU, so no part of `make test`
 pytestmark = [
@@ -28,9 +32,10 @@ pytestmark = [
     pytest.mark.skipif("CLIENTS" not in os.environ, reason="`make clients` brings what generates them"),
 ]
 
-HERE = ROOT / "tests/generated"
 TOOLS = ROOT / ".tools"
-EXAMPLE = ROOT / "docs/examples/generated_client.ts"
+TYPESCRIPT = TOOLS / "typescript-client/node_modules"
+EXAMPLE = ROOT / "docs/examples/crawl.ts"
+PAGES = (ROOT / "client/typescript/README.md", ROOT / "docs/how-to/use-from-typescript.md")
 
 
 class Operation(NamedTuple):
@@ -79,6 +84,10 @@ def python_client(folder: Path) -> Iterator[Path]:
     # it calls ruff; and what it would leave out is a warning
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     run(generate, *arguments, "--fail-on-warning", cwd=folder, PATH=path)
+    # it is made for httpx, which nothing of ours needs any more
+    for name in ("httpx", "httpcore"):
+        (installed,) = (TOOLS / "openapi-python-client").glob(f"lib/python*/site-packages/{name}")
+        (folder / name).symlink_to(installed)
     sys.path.insert(0, str(folder))
     yield folder / "generated_client"
     sys.path.remove(str(folder))
@@ -87,7 +96,8 @@ def python_client(folder: Path) -> Iterator[Path]:
 def test_the_python_client_is_typed(python_client: Path) -> None:
     # its own template hands `*args: object` on to the context managers of httpx2
     configuration = python_client.parent / "mypy.ini"
-    configuration.write_text("[mypy]\nstrict = True\n[mypy-generated_client.client]\nignore_errors = True\n")
+    others = "generated_client.client,httpx.*,httpcore.*"
+    configuration.write_text(f"[mypy]\nstrict = True\n[mypy-{others}]\nignore_errors = True\n")
     mypy = Path(sys.executable).with_name("mypy")
     run(mypy, "--config-file", configuration, python_client.name, cwd=python_client.parent)
 
@@ -132,31 +142,33 @@ def test_the_python_client_reads_what_is_answered(python_client: Path, stack: St
         assert (type(problem).__name__, problem.error.code.value) == ("Problem", "job_not_found")
 
 
-# --- @hey-api/openapi-ts
+# --- our own package for TypeScript, which @hey-api/openapi-ts generates but for its `index.ts`
 
 
 @pytest.fixture(scope="module")
-def typescript(folder: Path) -> Path:
-    """The folder in which it is compiled, with an example and with `every.ts`, which names each answer of all."""
-    packages = TOOLS / "generated-client"
-    (folder / "node_modules").symlink_to(packages / "node_modules")
-    for path in (HERE / "package.json", HERE / "tsconfig.json", EXAMPLE):
-        shutil.copy(path, folder)
-    generate = packages / "node_modules/.bin/openapi-ts"
-    # with the endings of files, as Node.js wants them
-    (folder / "openapi-ts.config.mjs").write_text(
-        "export default { input: 'openapi.json', logs: { level: 'error', file: false },"
-        " output: { path: 'client', importFileExtension: '.js' } };\n"
-    )
-    run(generate, cwd=folder)
+def typescript(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stranger's folder with the package, the example, and `every.ts`, which names each answer of all; compiled."""
+    folder = tmp_path_factory.mktemp("typescript")
+    with tarfile.open(next((ROOT / "dist/npm").glob(f"discoverybot-client-{version('discoverybot')}.tgz"))) as packed:
+        packed.extractall(folder / "node_modules", filter="data")
+    (folder / "node_modules/package").rename(folder / "node_modules/discoverybot-client")
+    (folder / "node_modules/@types").symlink_to(TYPESCRIPT / "@types")
+    options = json.loads((ROOT / "client/typescript/tsconfig.json").read_text())["compilerOptions"]
+    options |= {"types": ["node"], "outDir": "built", "declaration": False}
+    (folder / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["*.ts"]}))
+    (folder / "package.json").write_text('{"type": "module"}')
+    shutil.copy(EXAMPLE, folder)
+    blocks = [block for page in PAGES for block in re.findall(r"```ts\n(.*?)```", page.read_text(), re.DOTALL)]
+    for number, block in enumerate(blocks):
+        (folder / f"block{number}.ts").write_text(block)
     (folder / "every.ts").write_text("".join(_every_answer()))
-    run(find_program("node"), packages / "node_modules/typescript/bin/tsc", cwd=folder)
+    run(find_program("node"), TYPESCRIPT / "typescript/bin/tsc", cwd=folder)
     return folder
 
 
 def _every_answer() -> Iterator[str]:
     """A program that does not compile where an operation is missing, or an answer is or has no type."""
-    yield "import * as sdk from './client/sdk.gen.js';\nimport type * as all from './client/types.gen.js';\n"
+    yield "import * as sdk from 'discoverybot-client';\nimport type * as all from 'discoverybot-client';\n"
     yield "type Known<T> = unknown extends T ? false : true;\n"
     for operation in OPERATIONS:
         yield f"sdk.{operation.camel} satisfies Function;\n"
@@ -174,14 +186,15 @@ def test_the_typescript_client_has_every_operation_and_every_answer(typescript: 
     wrong = typescript / "wrong.ts"
     wrong.write_text(
         text.replace("sdk.createCrawl ", "sdk.createCrawls ").replace("GetJobResponses[200]", "GetJobResponses[299]")
+        + "for await (const one of sdk.followJob('')) if (one.event === 'progress') one.data.msg;\n"
     )
-    tsc = TOOLS / "generated-client/node_modules/typescript/bin/tsc"
+    tsc = TYPESCRIPT / "typescript/bin/tsc"
     done = subprocess.run(
         [find_program("node"), tsc, "--noEmit"], cwd=typescript, capture_output=True, text=True, check=False
     )
     wrong.unlink()
     assert done.returncode
-    assert len(re.findall(r"^wrong\.ts.* error ", done.stdout, re.MULTILINE)) == 2, done.stdout
+    assert len(re.findall(r"^wrong\.ts.* error ", done.stdout, re.MULTILINE)) == 3, done.stdout
 
 
 def test_a_typescript_program_of_fifteen_lines_crawls(typescript: Path, stack: Stack, site: Site) -> None:
@@ -190,3 +203,52 @@ def test_a_typescript_program_of_fifteen_lines_crawls(typescript: Path, stack: S
     told = run(find_program("node"), f"built/{EXAMPLE.stem}.js", stack.url, f"{site.url}/tree/1", cwd=typescript)
     assert "Spider opened" in told
     assert f"\n{site.url}/tree/1\n" in told
+
+
+#: Pauses are a tenth of what the gateway asks for, two seconds after each cut.
+FOLLOW = """
+import { connect, followJob } from 'discoverybot-client';
+const later = globalThis.setTimeout;
+globalThis.setTimeout = (act, time) => later(act, time / 10);
+const [gateway, job, patience] = process.argv.slice(2);
+connect(gateway);
+const events = [];
+try {
+  for await (const event of followJob(job, { patience: Number(patience) })) events.push(event);
+} catch (error) {
+  events.push({ event: error.name, data: error.code });
+}
+console.log(JSON.stringify(events));
+"""
+
+
+def follow(folder: Path, url: str, job_id: str, patience: str = "60") -> list[dict[str, Any]]:
+    (folder / "follow.mjs").write_text(FOLLOW)
+    events: list[dict[str, Any]] = json.loads(
+        run(find_program("node"), "follow.mjs", url, job_id, patience, cwd=folder)
+    )
+    return events
+
+
+def test_a_log_is_followed_in_typescript_over_twenty_cuts(typescript: Path, stack: Stack, site: Site) -> None:
+    site.delay = 0.05
+    job_id = stack.crawl(f"{site.url}/tree/60")
+    scissors = Scissors.before(stack.url)
+    scissors.budgets = [1200] * 20
+    with scissors.running():
+        events = follow(typescript, scissors.url(stack.url), job_id)
+    lines = [event for event in events if event["event"] == "log"]
+    log = stack.log(job_id).decode().splitlines()
+    assert len({line["id"] for line in lines}) == len(lines) == len(log)
+    assert all(text.endswith(line["data"]["msg"]) for text, line in zip(log, lines, strict=True))
+    assert [event["event"] for event in events].count("dropped") == 20
+    assert (events[-1]["event"], events[-1]["data"]["status"], scissors.budgets) == ("end", "finished", [])
+    assert {"status", "progress"} < {event["event"] for event in events}
+
+
+def test_a_refusal_has_its_code_and_patience_ends(typescript: Path, stack: Stack) -> None:
+    refused = [{"event": "GatewayError", "data": "job_not_found"}]
+    assert follow(typescript, stack.url, "0" * 32) == refused
+    away = follow(typescript, f"http://127.0.0.1:{free_port()}", "0" * 32, "0.5")
+    assert [event["event"] for event in away][-1] == "TypeError"
+    assert {event["event"] for event in away[:-1]} == {"dropped"}

@@ -25,8 +25,9 @@ TEXT_FILES = (
     "*.cfg",
     "*.conf",
     "*.toml",
-    "client/*.md",
+    "client/**/*.md",
     "client/*.toml",
+    "client/typescript/*.ts",
 )
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef

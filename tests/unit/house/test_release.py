@@ -15,7 +15,8 @@ from unit.house.sources import ROOT
 #: What the script reads.
 PLACES = (
     *("pyproject.toml", "uv.lock", "Dockerfile", "docker-compose.yml", "CHANGELOG.md", ".ci/release.py"),
-    *("client/pyproject.toml", "deploy/node/compose.yml", "deploy/helm/discoverybot/Chart.yaml"),
+    *("client/pyproject.toml", "client/typescript/package.json", "client/typescript/package-lock.json"),
+    *("deploy/node/compose.yml", "deploy/helm/discoverybot/Chart.yaml"),
 )
 VERSION = version("discoverybot")
 NOTES = "### Added\n\n- # of things\n"

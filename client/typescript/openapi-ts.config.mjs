@@ -1,0 +1,8 @@
+// `make typescript-client` puts the API's description beside it
+export default {
+  input: 'openapi.json',
+  logs: { level: 'error', file: false },
+  // with the endings of files, as Node.js and browsers want them
+  output: { path: 'api', importFileExtension: '.js' },
+  plugins: ['@hey-api/typescript', '@hey-api/sdk', { name: '@hey-api/client-fetch', throwOnError: true }],
+};
