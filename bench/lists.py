@@ -123,9 +123,9 @@ def sum_up(stack: Platform, count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def spider_seconds(http: httpx2.Client, wanted: dict[str, str]) -> float:
+def spider_seconds(http: httpx2.Client, wanted: dict[str, str], spider: str = "default/seo") -> float:
     """Seconds of the median answer, for all users' jobs or one user's."""
-    address = "/console/spiders/default/seo"
+    address = f"/console/spiders/{spider}"
     return statistics.median(_seconds(http, address, {"days": "90", **wanted}) for _ in range(ROUNDS))
 
 

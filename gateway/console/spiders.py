@@ -70,7 +70,8 @@ def spider_page(
     user_id = caller.user_id
     with mongo_errors():
         jobs = parts[JobQueries].page(JobFilter(user_id=user_id, project=project, spider=spider), SHOWN).jobs
-        schedules, _ = parts[ScheduleStore].page(ScheduleFilter(user_id=user_id, spider=spider), _SCHEDULES)
+        started_by = ScheduleFilter(user_id=user_id, project=project, spider=spider)
+        schedules, _ = parts[ScheduleStore].page(started_by, _SCHEDULES)
         sites = parts[SiteStore].all() if Scope.CRAWL in caller.scopes else []
     beside = runs(jobs, parts.clock()) if jobs else None
     subject = spider_subject(project, spider)
@@ -91,7 +92,7 @@ def spider_page(
         total=history.total,
         pictures=pictures(history),
         **of_spider(project, spider, parts, caller),
-        schedules=[one for one in schedules if one.crawl is not None and one.crawl.spec.project == project],
+        schedules=schedules,
         sites=[one for one in sites if (one.project, one.spider) == (project, spider)],
     )
 

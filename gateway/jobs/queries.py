@@ -6,7 +6,9 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pymongo import ASCENDING, DESCENDING
@@ -19,7 +21,6 @@ from gateway.jobs.queue import FREE_TO_START, JobDocuments, SetAside
 from gateway.stores.documents import (
     NEWEST_FIRST,
     NO_TIME,
-    OLDEST_FIRST,
     SET_ASIDE,
     Documents,
     cursor_of,
@@ -91,12 +92,37 @@ class JobFilter(NamedTuple):
     job_id: tuple[str, ...] = ()
 
 
+class JobOrder(StrEnum):
+    """What a list is sorted by. An index has each order: none makes the server read all jobs."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    #: The last start first, and the last end; jobs that have not started, or not ended, are not in the list.
+    STARTED = "started"
+    ENDED = "ended"
+
+    @property
+    def field(self) -> str:
+        return {JobOrder.STARTED: "started_at", JobOrder.ENDED: "finished_at"}.get(self, "created_at")
+
+    @property
+    def newest_first(self) -> bool:
+        return self is not JobOrder.OLDEST
+
+    @property
+    def sort(self) -> list[tuple[str, int]]:
+        direction = DESCENDING if self.newest_first else ASCENDING
+        return [(self.field, direction), ("_id", direction)]
+
+    def cursor(self, job: ListedJob) -> str:
+        return cursor_of(getattr(job, self.field), job.id)
+
+
 class JobsPage(NamedTuple):
     jobs: list[ListedJob]
     #: Cursor of the next page; `None` on the last page.
     next: str | None
-    #: Set if the search ran out of time: jobs that were created before this moment were not read (in a list with the
-    #: oldest first: those created after it).
+    #: Set if the search ran out of time: jobs that come after this moment in the order of the list were not read.
     searched_to: datetime | None = None
 
 
@@ -156,25 +182,26 @@ class JobQueries:
         self._monotonic = monotonic
 
     def page(
-        self, wanted: JobFilter, limit: int, cursor: str | None = None, *, newest_first: bool = True
+        self, wanted: JobFilter, limit: int, cursor: str | None = None, order: JobOrder = JobOrder.NEWEST
     ) -> JobsPage:
-        """One page of the list, newest or oldest first. It can have fewer than `limit` jobs if a search ran out of
-        time.
+        """One page of the list. It can have fewer than `limit` jobs if a search ran out of time.
 
         Raises `InvalidRequestError` for a cursor that was not taken from one of these pages.
         """
         wanted = self._narrowed(wanted)
         leads, is_few = self._leads(wanted)
+        if not is_few and order.field != "created_at":
+            # the index of the order has no other field
+            leads = [{}]
         checked = [_DECIDED, *_checked(wanted, leads)]
         if is_few or len(checked) == 1:
-            span = _span(wanted, cursor, newest_first=newest_first)
-            jobs = self._first(leads, [*span, *checked], limit + 1, newest_first=newest_first)
+            jobs = self._first(leads, [*_span(wanted, cursor, order), *checked], limit + 1, order)
             searched_to = None
         else:
-            jobs, searched_to = self._search(leads, wanted, checked, limit + 1, cursor, newest_first=newest_first)
+            jobs, searched_to = self._search(leads, wanted, checked, limit + 1, cursor, order=order)
         jobs = self._whole(jobs)
         if len(jobs) > limit:
-            return JobsPage(jobs[:limit], cursor_of(jobs[limit - 1].created_at, jobs[limit - 1].id))
+            return JobsPage(jobs[:limit], order.cursor(jobs[limit - 1]))
         return JobsPage(jobs, searched_to, moment_of(searched_to) if searched_to else None)
 
     def _list(self, query: Document, limit: int, order: Sequence[tuple[str, int]] = NEWEST_FIRST) -> list[ListedJob]:
@@ -254,7 +281,7 @@ class JobQueries:
         began, size = self._monotonic(), FIRST_LOOK
         while True:
             span = [*lead, *_span(wanted, cursor)]
-            cursor = self._end_of_look(span, size, newest_first=True)
+            cursor = self._end_of_look(span, size)
             until = [] if cursor is None else [up_to(cursor)]
             yield {"$and": [*span, *until, *checked]}, cursor
             if cursor is None or self._monotonic() > began + COUNT_SECONDS:
@@ -350,11 +377,11 @@ class JobQueries:
         return next((leads for leads in equalities if len(leads) == 1), [{}]), False
 
     def _first(
-        self, leads: list[Document], conditions: list[Document], count: int, *, newest_first: bool
+        self, leads: list[Document], conditions: list[Document], count: int, order: JobOrder
     ) -> list[ListedJob]:
-        order = NEWEST_FIRST if newest_first else OLDEST_FIRST
-        found = [self._list({"$and": [lead, *conditions]}, count, order) for lead in leads]
-        return sorted(chain(*found), key=lambda job: (job.created_at, job.id), reverse=newest_first)[:count]
+        found = [self._list({"$and": [lead, *conditions]}, count, order.sort) for lead in leads]
+        place = attrgetter(order.field, "id")
+        return sorted(chain(*found), key=place, reverse=order.newest_first)[:count]
 
     def _search(
         self,
@@ -364,27 +391,26 @@ class JobQueries:
         count: int,
         cursor: str | None,
         *,
-        newest_first: bool,
+        order: JobOrder,
     ) -> tuple[list[ListedJob], str | None]:
         """Up to `count` jobs that meet the one condition of `leads`; and the cursor of the last job that was read, if
         the search did not reach the end. Each step reads twice as many jobs as the previous one.
         """
         began, size, found = self._monotonic(), FIRST_LOOK, list[ListedJob]()
         while True:
-            span = [*leads, *_span(wanted, cursor, newest_first=newest_first)]
-            looked_at, cursor = self._monotonic(), self._end_of_look(span, size, newest_first=newest_first)
-            until = [up_to(cursor, newest_first=newest_first)] if cursor is not None else []
-            found += self._first([{}], [*span, *until, *checked], count - len(found), newest_first=newest_first)
+            span = [*leads, *_span(wanted, cursor, order)]
+            looked_at, cursor = self._monotonic(), self._end_of_look(span, size, order)
+            until = [] if cursor is None else [up_to(cursor, order.field, newest_first=order.newest_first)]
+            found += self._first([{}], [*span, *until, *checked], count - len(found), order)
             now = self._monotonic()
             if cursor is None or len(found) >= count or now + 2 * (now - looked_at) > began + SEARCH_SECONDS:
                 return found, cursor
             size = min(2 * size, LARGEST_LOOK)
 
-    def _end_of_look(self, span: list[Document], size: int, *, newest_first: bool) -> str | None:
+    def _end_of_look(self, span: list[Document], size: int, order: JobOrder = JobOrder.NEWEST) -> str | None:
         """The cursor of the job at place `size`; `None` if there are fewer jobs."""
-        order = NEWEST_FIRST if newest_first else OLDEST_FIRST
-        last = self._jobs.find_one({"$and": span}, {"created_at": 1}, sort=order, skip=size - 1)
-        return cursor_of(last["created_at"], last["_id"]) if last else None
+        last = self._jobs.find_one({"$and": span}, {order.field: 1}, sort=order.sort, skip=size - 1)
+        return cursor_of(last[order.field], last["_id"]) if last else None
 
     def last_ended(self, limit: int, user_id: str | None = None, since: datetime = _BEGINNING) -> list[ListedJob]:
         """The jobs of all users or of one that ended at `since` or later, the last end first. For one user, the jobs
@@ -507,6 +533,10 @@ def _running_count(document: Document) -> RunningCount:
     return RunningCount(document["_id"], int(document["attempt"]), int(items), document)
 
 
+#: Fields that begin an index together.
+_TOGETHER = (frozenset(("user_id", "spec.project", "spec.spider")), frozenset(("spec.project", "spec.spider")))
+
+
 def _equalities(wanted: JobFilter) -> list[list[Document]]:
     """Lists of conditions: a job must meet one condition of each list. An index starts with the field of each."""
     equal = {
@@ -519,7 +549,10 @@ def _equalities(wanted: JobFilter) -> list[list[Document]]:
         "waiting_reason": wanted.waiting_reason,
         "dead": wanted.dead or None,
     }
-    one_of = [[{path: value}] for path, value in equal.items() if value is not None]
+    given = {path: value for path, value in equal.items() if value is not None}
+    together = next((paths for paths in _TOGETHER if given.keys() >= paths), frozenset())
+    one_of = [[{path: given[path] for path in sorted(together)}]] if together else []
+    one_of += [[{path: value}] for path, value in given.items() if path not in together]
     one_of += [[{"status": status} for status in wanted.status]] if wanted.status else []
     if wanted.job_id:
         one_of.append([_one_of(wanted.job_id)])
@@ -561,15 +594,17 @@ def _range(path: str, since: datetime | None, until: datetime | None) -> list[Do
     return [{path: {operator: limit}} for operator, limit in limits.items() if limit is not None]
 
 
-def _span(wanted: JobFilter, cursor: str | None, *, newest_first: bool = True) -> list[Document]:
-    """The conditions on the time of creation. A job without one is in no list."""
+def _span(wanted: JobFilter, cursor: str | None, order: JobOrder = JobOrder.NEWEST) -> list[Document]:
+    """The conditions on the time of creation, and on the place in the list. A job without one is in no list."""
     conditions: list[Document] = [{"created_at": {"$gte": wanted.since or _BEGINNING}}]
     # a job starts and ends after its creation, so an upper limit on either time also limits that of its creation
     limits = (wanted.until, wanted.started_until, wanted.finished_until)
     if until := min((limit for limit in limits if limit is not None), default=None):
         conditions.append({"created_at": {"$lt": until}})
+    if order.field != "created_at":
+        conditions = [{order.field: {"$gte": _BEGINNING}}, _only_checked([{"$and": conditions}])]
     if cursor is not None:
-        conditions.append(following(cursor, newest_first=newest_first))
+        conditions.append(following(cursor, order.field, newest_first=order.newest_first))
     return conditions
 
 

@@ -238,7 +238,7 @@ class RunDays(AddedOnce[RunDay]):
             "day": {"$gte": dates[0]},
         }
         found: dict[str, dict[datetime, list[RunDay]]] = {subject: {} for subject in subjects}
-        for one in self._documents.many(self._counting.find(query, {"applied": 0}) if subjects else ()):
+        for one in self._documents.many(self._counting.find(query) if subjects else ()):
             found[one.subject].setdefault(one.day, []).append(one)
         return {
             subject: RunHistory([DayTotals(day, _sum_of(by_day.get(day, []))) for day in dates])
@@ -254,13 +254,15 @@ class RunDays(AddedOnce[RunDay]):
 
     def good_since(self, places: Iterable[UserSpider], since: datetime) -> dict[UserSpider, dict[datetime, int]]:
         """How many jobs of each user and spider have ended well on each day since then; days without are left out."""
-        wanted = [
-            {"kind": RunSubject.SPIDER, "user_id": one.user_id, "subject": one.subject, "day": {"$gte": since}}
-            for one in set(places)
-        ]
+        subjects: dict[str, set[str]] = {}
+        for place in places:
+            subjects.setdefault(place.user_id, set()).add(place.subject)
         found: dict[UserSpider, dict[datetime, int]] = {}
-        for one in self._documents.many(self._counting.find({"$or": wanted}, {"applied": 0}) if wanted else ()):
-            found.setdefault(UserSpider(one.user_id, one.subject), {})[one.day] = one.good
+        # a query for each user: with alternatives in one, the embedded server would read all sums
+        for user_id, some in subjects.items():
+            of_user = {"kind": RunSubject.SPIDER, "user_id": user_id, "subject": {"$in": sorted(some)}}
+            for one in self._documents.many(self._counting.find({**of_user, "day": {"$gte": since}})):
+                found.setdefault(UserSpider(user_id, one.subject), {})[one.day] = one.good
         return found
 
 

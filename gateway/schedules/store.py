@@ -34,6 +34,7 @@ class ScheduleFilter(NamedTuple):
     state: ScheduleState | None = None
     site: str | None = None
     target: str | None = None
+    project: str | None = None
     spider: str | None = None
     #: Text in the id, the name, the site, the spider, a tag or a start URL; case does not matter.
     q: str | None = None
@@ -195,7 +196,7 @@ def _all_but(schedule_ids: Sequence[str]) -> Document:
 
 
 def _query(wanted: ScheduleFilter) -> Document:
-    paths = {"spider": "crawl.spec.spider"}
+    paths = {"spider": "crawl.spec.spider", "project": "crawl.spec.project"}
     query: Document = {
         paths.get(name, name): value for name, value in wanted._asdict().items() if value is not None and name != "q"
     }

@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 import structlog
 from bson import decode_all
 from pydantic import BaseModel, ValidationError
-from pymongo import ASCENDING, DESCENDING
+from pymongo import DESCENDING
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError, PyMongoError
@@ -205,7 +205,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
 
 NEWEST_FIRST = [("created_at", DESCENDING), ("_id", DESCENDING)]
-OLDEST_FIRST = [("created_at", ASCENDING), ("_id", ASCENDING)]
 
 
 def page(

@@ -53,8 +53,9 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("paused_user", "status", "user_id", where={"status": "paused"}),
         # jobs of a partition that wait for another reason than the document says
         _index("lane_reason", "lane", "waiting_reason", where=_there("lane")),
-        _index("finished", "finished_at", sparse=True),
-        _index("started", "started_at", sparse=True),
+        # the last ends and starts
+        _index("ended_newest", then={"finished_at": DESCENDING, "_id": DESCENDING}, where=_there("finished_at")),
+        _index("started_newest", then={"started_at": DESCENDING, "_id": DESCENDING}, where=_there("started_at")),
         # jobs on their way to a node
         _index("assigned", "assignment.attempt", sparse=True),
         # the users of whose jobs there is something to announce, and the first job of each
@@ -70,6 +71,9 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("tag_newest", "tags", then=_NEWEST),
         _index("spider_newest", "spec.spider", then=_NEWEST),
         _index("project_newest", "spec.project", then=_NEWEST),
+        # the runs of one spider, of all users and of one: its name may be that of other projects' spiders
+        _index("project_spider_newest", "spec.project", "spec.spider", then=_NEWEST),
+        _index("user_project_spider_newest", "user_id", "spec.project", "spec.spider", then=_NEWEST),
         _index("status_newest", "status", then=_NEWEST),
         _index("reason_newest", "waiting_reason", then=_NEWEST, where=_there("waiting_reason")),
         _index("dead_newest", "dead", then=_NEWEST, where={"dead": True}),
@@ -96,6 +100,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("newest", then=_NEWEST),
         _index("user_newest", "user_id", then=_NEWEST),
         _index("state_newest", "state", then=_NEWEST),
+        _index("project_spider_newest", "crawl.spec.project", "crawl.spec.spider", then=_NEWEST),
+        _index("user_project_spider_newest", "user_id", "crawl.spec.project", "crawl.spec.spider", then=_NEWEST),
         # how many schedules a user has
         _index("user_state", "user_id", "state"),
         _index("site", "site", sparse=True),
@@ -193,6 +199,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("user_seen", "user_id", then=_SEEN),
         _index("spider_seen", "spider", then=_SEEN),
         _index("project_seen", "project", then=_SEEN),
+        _index("spider_project_state_seen", "spider", "project", "state", then=_SEEN),
         # those of one user's spider, which may have only so many
         _index("spider_user_seen", "spider", "project", "user_id", then=_SEEN),
         _index("state_seen", "state", then=_SEEN),

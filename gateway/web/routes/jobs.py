@@ -17,7 +17,7 @@ from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.bulk import Asked, BulkActs
 from gateway.jobs.completion import Cancellation, Pausing
 from gateway.jobs.job import LISTED_URLS, RUN_STATUSES, JobStatus, ListedJob, RunStatus, WaitingReason, run_id_of
-from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.jobs.queries import JobFilter, JobOrder, JobQueries
 from gateway.jobs.rerun import DeadLetters, Resubmission
 from gateway.nodes.node import NodeState
 from gateway.nodes.store import NodeStore
@@ -71,16 +71,14 @@ _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 @router.get("", summary="List jobs", responses=problems(503))
 @needs(Scope.READ)
 async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: Called) -> JobPage:
-    """Newest first. Pass `next` as `after` for the page that follows.
+    """Pass `next` as `after`, with the same `sort`, for the page that follows.
 
     With `q`, or several filters that each fit many jobs, it looks at the newest first, for half a second. A page may
     then have fewer jobs than `limit`, or none: `searched_to` says how far it came, and `next` goes on from there.
     """
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    newest_first = query.sort == "newest"
-    page = await parts.threads.run(
-        parts[JobQueries].page, wanted, query.limit, query.after, newest_first=newest_first
-    )
+    read = parts[JobQueries].page
+    page = await parts.threads.run(read, wanted, query.limit, query.after, JobOrder(query.sort))
     jobs = [JobSummary.of(job) for job in page.jobs]
     return JobPage(jobs=jobs, next=page.next, searched_to=page.searched_to)
 

@@ -124,8 +124,9 @@ class JobPage(BaseModel):
     jobs: list[JobSummary]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
     searched_to: Timestamp | None = Field(
-        description="Where a search ran out of time: jobs created before this time (with `sort=oldest`: after it) "
-        "were not searched; go on with `next`. Null if the search was complete.",
+        description="Where a search ran out of time: jobs created before this time (with `sort=oldest`: after it; "
+        "with `started` or `ended`: started or ended before it) were not searched; go on with `next`. Null if the "
+        "search was complete.",
         examples=[None],
     )
 

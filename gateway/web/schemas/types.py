@@ -196,7 +196,10 @@ class JobsFilter(QueryModel):
 
 
 class JobsQuery(JobsFilter):
-    sort: Literal["newest", "oldest"] = Field(default="newest", description="Which jobs come first.")
+    sort: Literal["newest", "oldest", "started", "ended"] = Field(
+        default="newest",
+        description="Which jobs come first: those created last or first, those started last, those ended last.",
+    )
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import count
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from stores import REAL_BACKENDS
 from gateway.clock import utc_now
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Decision, Job, JobStatus, WaitingReason, new_job_id
-from gateway.jobs.queries import FIRST_LOOK, JobFilter, JobQueries
+from gateway.jobs.queries import FIRST_LOOK, JobFilter, JobOrder, JobQueries
 from gateway.jobs.store import JobStore
 
 Documents = Database[dict[str, Any]]
@@ -78,6 +79,8 @@ def test_filters_are_all_to_be_met(database: Documents) -> None:
         {"status": (JobStatus.PENDING, JobStatus.FINISHED)},
         {"status": (JobStatus.PENDING, JobStatus.FINISHED), "tag": "daily", "until": NOW - timedelta(seconds=5)},
         {"project": "theirs"},
+        {"project": "theirs", "spider": "seo"},
+        {"project": "theirs", "spider": "seo", "user_id": "ada"},
         {"waiting_reason": WaitingReason.CAPACITY, "user_id": "ada"},
         {"started_since": NOW - timedelta(seconds=20), "started_until": NOW - timedelta(seconds=4)},
         {"finished_since": NOW - timedelta(seconds=20), "project": "theirs"},
@@ -95,7 +98,7 @@ def test_lists_are_the_same_by_any_index(
             database, age=n // 2, user_id=("ada", "bob")[n % 2], tags=["daily", "x"][: n % 3],
             spider=("seo", "rare")[n % 5 == 0], status=[*JobStatus][n % 7], project=("default", "theirs")[n % 3 == 0],
             waiting_reason=(WaitingReason.CAPACITY, WaitingReason.NO_NODE)[n % 2],
-            started_at=NOW - timedelta(seconds=n // 2 - 1), finished_at=NOW - timedelta(seconds=n // 2 - 2),
+            started_at=NOW - timedelta(seconds=n // 2 - 1), finished_at=NOW - timedelta(seconds=n // 2 - 2 - n % 8),
         )
         for n in range(80)
     ]  # fmt: skip
@@ -108,12 +111,19 @@ def test_lists_are_the_same_by_any_index(
     assert 5 < len(expected) < 80
     queries, asked = JobQueries(database), JobFilter(**wanted)
     assert list_all(queries, asked, 4) == expected
-    assert list_all(queries, asked, 4, newest_first=False) == expected[::-1]
+    assert list_all(queries, asked, 4, JobOrder.OLDEST) == expected[::-1]
+    assert list_all(queries, asked, 4, JobOrder.STARTED) == by_time(jobs, expected, "started_at")
+    assert list_all(queries, asked, 4, JobOrder.ENDED) == by_time(jobs, expected, "finished_at") != expected
     assert queries.count(asked) == len(expected)
     assert queries.count(asked, 3) == 3
     first = queries.places(asked, 3)
     rest = queries.places(asked, 80, first[-1].cursor)
     assert [place.job_id for place in first + rest] == expected
+
+
+def by_time(jobs: list[Job], wanted: list[str], field: str) -> list[str]:
+    some = [job for job in jobs if job.id in wanted]
+    return [job.id for job in sorted(some, key=attrgetter(field, "id"), reverse=True)]
 
 
 def meets(job: Job, **wanted: Any) -> bool:
@@ -129,10 +139,10 @@ def meets(job: Job, **wanted: Any) -> bool:
     return by_name and job.status in wanted.get("status", JobStatus) and in_time
 
 
-def list_all(queries: JobQueries, wanted: JobFilter, limit: int, *, newest_first: bool = True) -> list[str]:
+def list_all(queries: JobQueries, wanted: JobFilter, limit: int, order: JobOrder = JobOrder.NEWEST) -> list[str]:
     found, cursor = list[str](), None
     while True:
-        jobs, cursor, _ = queries.page(wanted, limit, cursor, newest_first=newest_first)
+        jobs, cursor, _ = queries.page(wanted, limit, cursor, order)
         found += [job.id for job in jobs]
         if cursor is None:
             return found

@@ -22,7 +22,7 @@ from gateway.error_groups.error_group import ErrorState
 from gateway.error_groups.store import ErrorFilter
 from gateway.jobs import queries
 from gateway.jobs.job import Job, JobStatus, Partition, Requirements, WaitingReason
-from gateway.jobs.queries import JobFilter, JobQueries, JobSweeps
+from gateway.jobs.queries import JobFilter, JobOrder, JobQueries, JobSweeps
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.retention.windows import Window, Windows
@@ -101,6 +101,8 @@ def plan(find: dict[str, Any], of: str = "jobs") -> QueryPlan:
         ({"user_id": "many"}, "user_newest"),
         ({"status": (JobStatus.RUNNING, JobStatus.FINISHED)}, "status_newest"),
         ({"project": "default"}, "project_newest"),
+        ({"project": "default", "spider": "seo"}, "project_spider_newest"),
+        ({"project": "default", "spider": "seo", "user_id": "many"}, "user_project_spider_newest"),
         ({"waiting_reason": WaitingReason.CAPACITY}, "reason_newest"),
         # by what the fewest have
         ({"tag": "few", "user_id": "many"}, "tag_newest"),
@@ -129,16 +131,31 @@ def test_each_question_of_a_list_is_led_by_an_index_in_its_order(
 
 
 @pytest.mark.parametrize(
+    ("order", "leading"), [(JobOrder.STARTED, "started_newest"), (JobOrder.ENDED, "ended_newest")]
+)
+@pytest.mark.parametrize("wanted", [{}, {"user_id": "many", "status": (JobStatus.FINISHED,)}], ids=["all", "some"])
+def test_a_list_in_another_order_is_led_by_an_index_too(
+    queries: JobQueries, asked: Asked, wanted: dict[str, Any], order: JobOrder, leading: str
+) -> None:
+    asked.finds.clear()
+    queries.page(JobFilter(**wanted), 10, f"{int(NOW.timestamp() * 1000)}-{'f' * 32}", order)
+    plans = [plan(find) for find in asked.finds]
+    assert {(found.index and found.index.spec.name, found.is_sorted) for found in plans} == {(leading, True)}
+    assert all(interval.low != b"" for found in plans for interval in found.intervals)
+
+
+@pytest.mark.parametrize(
     ("wanted", "leading"),
     [
         (ErrorFilter(), "seen"),
+        (ErrorFilter(project="shop", spider="seo", state=ErrorState.OPEN), "spider_project_state_seen"),
         (ErrorFilter(user_id="few"), "user_seen"),
         (ErrorFilter(kind="crawl"), "kind_seen"),
         (ErrorFilter(kind="crawl", q="text"), "kind_seen"),
         (ErrorFilter(state=ErrorState.RESOLVED), "state_seen"),
         (ErrorFilter(new_since=NOW), "seen"),
     ],
-    ids=["all", "user", "kind", "kind and text", "state", "new"],
+    ids=["all", "spider", "user", "kind", "kind and text", "state", "new"],
 )
 def test_lists_of_errors_are_led_by_an_index_in_their_order(
     database: Database[dict[str, Any]], asked: Asked, wanted: ErrorFilter, leading: str
@@ -163,9 +180,9 @@ def test_ids_and_the_beginning_of_one_are_looked_up_among_the_ids(
     assert {found.index and found.index.spec.name for found in map(plan, asked.finds)} == {ID_INDEX}
 
 
-@pytest.mark.parametrize("name", ["started", "finished"])
+@pytest.mark.parametrize(("name", "leading"), [("started", "started_newest"), ("finished", "ended_newest")])
 def test_what_few_jobs_have_started_or_ended_in_is_the_time_in_which_they_are_looked_for(
-    database: Database[dict[str, Any]], queries: JobQueries, asked: Asked, name: str
+    database: Database[dict[str, Any]], queries: JobQueries, asked: Asked, name: str, leading: str
 ) -> None:
     old = NOW - timedelta(days=1)
     mine = make_job(status=JobStatus.FINISHED, created_at=old, started_at=old, finished_at=old)
@@ -175,7 +192,7 @@ def test_what_few_jobs_have_started_or_ended_in_is_the_time_in_which_they_are_lo
     assert [job.id for job in queries.page(wanted, 10).jobs] == [mine.id]
     first, *others = [plan(find) for find in asked.finds]
     assert first.index is not None
-    assert first.index.spec.name == name
+    assert first.index.spec.name == leading
     assert others
     assert queries.count(wanted) == 1
     assert all(interval.low != b"" and interval.high != b"" for found in others for interval in found.intervals)
@@ -185,12 +202,12 @@ def test_what_few_jobs_have_started_or_ended_in_is_the_time_in_which_they_are_lo
 @pytest.mark.parametrize(
     ("ask", "leading"),
     [
-        (lambda database: Windows(database).begin("jobs", NOW), "finished"),
-        (lambda database: list(Windows(database).batches(Window.around("logs", NOW))), "finished"),
+        (lambda database: Windows(database).begin("jobs", NOW), "ended_newest"),
+        (lambda database: list(Windows(database).batches(Window.around("logs", NOW))), "ended_newest"),
         (lambda database: JobSweeps(database).running_on("n1"), "status_newest"),
         (lambda database: JobSweeps(database).live_attempts(), "status_newest"),
-        (lambda database: JobQueries(database).last_ended(8), "finished"),
-        (lambda database: JobQueries(database).last_ended(8, "many", NOW), "finished"),
+        (lambda database: JobQueries(database).last_ended(8), "ended_newest"),
+        (lambda database: JobQueries(database).last_ended(8, "many", NOW), "ended_newest"),
     ],
     ids=["first to expire", "in a window", "running on a node", "live", "last ended", "last ended of a user"],
 )
