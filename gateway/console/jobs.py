@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import orjson
 from fastapi import Request, Response
@@ -14,10 +14,11 @@ from gateway.access.keys import Caller, Scope
 from gateway.access.saved_views import ListName
 from gateway.clock import to_iso, utc_now
 from gateway.console.flags import flags_of
-from gateway.console.pages import Pages, page
+from gateway.console.pages import Pages, Viewer, page
 from gateway.console.saved_views import own_views
 from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import LIVE_STATUSES, JobStatus, WaitingReason
+from gateway.jobs.queries import JobOrder
 from gateway.projects.catalog import SpiderCatalog
 from gateway.sites.store import SiteStore
 from gateway.web.authorisation import Called, needs
@@ -62,16 +63,34 @@ _VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+#: Columns that a list may have beside the status and what the job is, each with its words, in the order in which they
+#: are shown; and which of them it has if nobody has chosen.
+ListedColumn = Literal[
+    "created", "started", "ended", "duration", "pages", "items", "errors", "version", "site", "node", "attempts",
+    "priority", "reason", "user",
+]  # fmt: skip
+_COLUMNS: dict[str, str] = {name: name.capitalize() for name in get_args(ListedColumn)}
+_USUAL = ("created", "duration", "pages", "items", "errors", "user")
+#: Columns that a list can be sorted by, each with its orders, the first one first: these have an index.
+_SORTS: dict[str, tuple[str, ...]] = {
+    "created": (JobOrder.NEWEST, JobOrder.OLDEST),
+    "started": (JobOrder.STARTED,),
+    "ended": (JobOrder.ENDED,),
+}
+_ORDERS = {"newest": "Newest first", "oldest": "Oldest first", "started": "Last started", "ended": "Last ended"}
+
+
 class JobsPageQuery(JobsQuery):
-    """The query of `GET /jobs`, with a time span that ends now (`last`), and with the owner of the jobs as `user`,
-    because `user_id` in a page's address is the user as whom an admin looks.
+    """The query of `GET /jobs`, with a time span that ends now (`last`), with the owner of the jobs as `user`,
+    because `user_id` in a page's address is the user as whom an admin looks, and with the columns of the list.
     """
 
     user: UserId | None = Field(default=None)
     last: Literal["1h", "24h", "7d", "30d"] | None = Field(default=None)
+    columns: list[ListedColumn] = Field(default_factory=list, max_length=len(_COLUMNS))
 
     def resolved(self) -> JobsQuery:
-        query = JobsQuery(**self.model_dump(exclude={"last", "user"}))
+        query = JobsQuery(**self.model_dump(exclude={"last", "user", "columns"}))
         query.user_id = self.user or query.user_id
         if self.last is not None and query.since is None:
             query.since = utc_now() - LAST[self.last]
@@ -96,7 +115,8 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         problems=problems,
         given={name: value for name, value in given.items() if name != "after"},
         # `user_id` is the user as whom an admin views the page, and not a condition
-        condition={name: value for name, value in given.items() if name not in {"after", "user_id"}},
+        condition={name: value for name, value in given.items() if name not in {"after", "user_id", "columns"}},
+        **_columns(asked, Viewer.of(request)),
         filter=_filter(query),
         views=_VIEWS,
         kept=kept,
@@ -111,6 +131,21 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         now=utc_now(),
         without=_without,
     )
+
+
+def _columns(asked: JobsPageQuery, viewer: Viewer) -> dict[str, Any]:
+    """Which columns there are, and how the list is sorted by them."""
+    there = [one for one in _COLUMNS if one != "user" or (viewer.may("read_all") and not viewer.looks_as)]
+    usual = [one for one in there if one in _USUAL]
+    return {
+        "all_columns": {one: _COLUMNS[one] for one in there},
+        "usual": usual,
+        "columns": [one for one in there if one in asked.columns] or usual,
+        # what links keep that change the filter
+        "look": {"columns": asked.columns} if asked.columns else {},
+        "sorts": _SORTS,
+        "orders": _ORDERS,
+    }
 
 
 #: Names that a field of the filter suggests, at most.
@@ -164,7 +199,7 @@ def read_query(kind: type[Query], request: Request) -> tuple[Query, list[str]]:
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if value.strip():
-            given[name] = [*given.get(name, []), value] if name in {"status", "job_id"} else value
+            given[name] = [*given.get(name, []), value] if name in {"status", "job_id", "columns"} else value
     try:
         return kind.model_validate(given), []
     except ValidationError as error:
@@ -195,4 +230,4 @@ def _chips(asked: JobsPageQuery) -> Iterator[tuple[str, str, Any]]:
     if asked.dead:
         yield "dead", "dead letters", ""
     if asked.sort != "newest":
-        yield "sort", "oldest first", ""
+        yield "sort", _ORDERS[asked.sort].lower(), ""

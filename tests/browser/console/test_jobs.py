@@ -90,6 +90,35 @@ async def test_a_view_is_shared_by_a_link_and_is_there_in_every_browser(open_tab
         await expect(tab.page.get_by_role("link", name="Failed first")).to_be_visible()
 
 
+async def test_columns_are_chosen_and_belong_to_a_saved_view(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
+    locked.job(JobStatus.FINISHED, user_id="anne")
+    async with open_tab(locked.url) as tab:
+        page = tab.page
+        await tab.sign_in(locked.key("anne").token)
+        await page.goto("/console/jobs")
+        await page.get_by_text("Columns").first.click()
+        await page.get_by_label("Ended", exact=True).check()
+        await page.wait_for_url("**columns=ended**")
+        heading = page.get_by_role("columnheader", name="Ended")
+        await expect(heading).to_be_visible()
+        # the usual ones alone need no word in the address
+        await page.get_by_label("Ended", exact=True).uncheck()
+        await page.wait_for_url(lambda url: "columns" not in url)
+        await page.get_by_label("Ended", exact=True).check()
+        await page.get_by_label("Items", exact=True).uncheck()
+        await page.wait_for_url(lambda url: "columns=items" not in url)
+        await heading.get_by_role("link").click()
+        await expect(heading).to_have_attribute("aria-sort", "descending")
+        await axe(tab)
+        await page.get_by_role("button", name="Save this view…").press("Enter")
+        await page.get_by_label("Name").fill("Last ended")
+        await page.keyboard.press("Enter")
+        await page.goto("/console/jobs?sort=newest")
+        await page.get_by_role("link", name="Last ended").click()
+        await expect(heading).to_have_attribute("aria-sort", "descending")
+        await expect(page.get_by_role("columnheader", name="Items")).to_have_count(0)
+
+
 async def test_an_act_is_on_the_rows_that_are_ticked(tab: Tab, console: Console, axe: Axe) -> None:
     user, page = "ticks", tab.page
     made = [console.job(JobStatus.PENDING, user_id=user, age=60 * number) for number in range(3)]

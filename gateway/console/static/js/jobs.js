@@ -24,6 +24,8 @@ const chosen = () => {
   const ids = ticked();
   return ids.length ? { user_id, dead, job_id: ids } : filter();
 };
+/** The columns of the list if nobody chooses. */
+const usual = allWithin(form, "[data-usual]")[0]?.dataset.usual;
 const isDeadLetters = location.pathname.endsWith("dead-letters");
 
 // --- filters: the address has them, and only the list changes
@@ -31,6 +33,7 @@ const isDeadLetters = location.pathname.endsWith("dead-letters");
 function wanted() {
   const query = new URLSearchParams();
   for (const [name, value] of new FormData(form)) if (String(value).trim()) query.append(name, String(value));
+  if (query.getAll("columns").join(" ") === usual) query.delete("columns");
   return `${location.pathname}?${query}`;
 }
 

@@ -156,6 +156,28 @@ def test_a_record_of_requests_shows_failures_where_there_are_some(
             assert columns["reason"] is columns["retries"] is hidden
 
 
+def test_columns_are_chosen_and_kept_and_some_sort_the_list(gateway: httpx2.Client, keep: Keep, user: str) -> None:
+    now = utc_now()
+    first, second = (
+        keep(make_job(user_id=user, finished_at=now - timedelta(minutes=ago), **{**ENDED, "message": "x"})).id
+        for ago in (1, 5)
+    )
+    usual = read(gateway, "/console/jobs", user_id=user)
+    assert 'data-field="items_count"' in usual
+    assert 'data-label="Node"' not in usual
+    page = read(gateway, "/console/jobs", user_id=user, columns=["ended", "node"], sort="ended")
+    assert listed(page) == [first, second]
+    assert 'data-label="Ended"' in page
+    assert 'data-label="Node"' in page
+    assert 'data-field="items_count"' not in page
+    assert 'aria-sort="descending"' in page
+    links = [unescape(one) for one in re.findall(r'href="(/console/jobs\?[^"]*)"', page)]
+    links = [one for one in links if "sort=" in one or "status=" in one]
+    assert len(links) > 7
+    assert all("columns=ended&columns=node" in one for one in links)
+    assert "columns.0: " in read(gateway, "/console/jobs", columns="size")
+
+
 def test_pages_of_a_list_keep_its_filter(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     made = [keep(make_job(user_id=user, tags=["a&b"])).id for _ in range(3)]
     first = read(gateway, "/console/jobs", user_id=user, tag="a&b", limit=2)
