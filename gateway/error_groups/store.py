@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
-from pymongo import DESCENDING, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, DESCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
@@ -120,7 +120,7 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
             some = {job.id: job for job in ended[first : first + _AT_ONCE]}
             if found := self._found(some):
                 with_errors = [some[job_id] for job_id in found]
-                left |= self._add_all(with_errors, self._addition(with_errors, found))
+                left |= self._passing(self._add_all(with_errors, self._addition(with_errors, found)), found)
                 new |= self._count_new(found)
         self._note_new(new)
         return left, new
@@ -139,6 +139,12 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
             for job_id, groups in found.items()
         }
 
+    def _passing(self, left: set[str], found: _OfRuns) -> set[str]:
+        """Those of the jobs that can be added later. A group that cannot be read keeps no job from being deleted."""
+        stored = self._stored({one for job_id in left for one in found[job_id]})
+        unreadable = {one for one, group in stored.items() if group is None}
+        return {job_id for job_id in left if not unreadable & found[job_id].keys()}
+
     def _without_room(self, groups: Mapping[str, ErrorGroup]) -> set[str]:
         """Those of the groups that are not there yet, and whose spider has as many as it may have."""
         there = {one["_id"] for one in self._counting.find({"_id": {"$in": list(groups)}}, {"_id": 1})}
@@ -150,10 +156,23 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         for (user_id, project, spider), ids in new.items():
             of_spider = {"project": project, "spider": spider, "user_id": user_id}
             room = MOST_OF_SPIDER - self._counting.count_documents(of_spider, limit=MOST_OF_SPIDER)
+            if room < len(ids):
+                room += self.give_way(of_spider, len(ids) - room)
             refused.update(ids[max(0, room) :])
         if refused:
             log.warning("error_groups_full", groups=len(refused))
         return refused
+
+    @state_change("error_groups.give_way")
+    def give_way(self, of_spider: Document, number: int) -> int:
+        """Delete up to so many groups of the spider for others: those that are resolved, or were not seen for long;
+        the longest unseen first. Returns how many.
+        """
+        quiet = {"state": ErrorState.OPEN, "last_seen_at": {"$lt": self._clock() - timedelta(days=GONE_DAYS)}}
+        query: Document = {**of_spider, "$or": [{"state": ErrorState.RESOLVED}, quiet]}
+        found = self._counting.find(query, {"_id": 1}, sort=[("last_seen_at", ASCENDING)], limit=number)
+        query["_id"] = {"$in": [one["_id"] for one in found]}
+        return Repeating(self._counting).delete_many(query).deleted_count
 
     def _addition(self, jobs: Sequence[AnyRun], found: _OfRuns) -> Addition[ErrorGroup]:
         places = self._days.good_on(jobs)

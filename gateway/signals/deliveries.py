@@ -220,6 +220,13 @@ class DeliveryStore:
         """Remove up to `limit` of those that were made before then; returns how many were removed."""
         return self._remove({"created_at": {"$lt": before}}, limit)
 
+    @state_change("deliveries.supersede")
+    def supersede(self, newer: Delivery) -> None:
+        """Remove those of the same type about the same job and for the same endpoint that are over: it says more."""
+        same = {"job_id": newer.job_id, "endpoint_id": newer.endpoint_id, "type": newer.type}
+        over = {"created_at": {"$lt": newer.created_at}, "due_at": {"$exists": False}}
+        Repeating(self._deliveries).delete_many({**same, **over})
+
     @state_change("deliveries.delete_of")
     def delete_of(self, *, job_ids: Collection[str] = (), endpoint_ids: Collection[str] = (), limit: int) -> int:
         """Remove up to `limit` of those about these jobs and for these endpoints; returns how many were removed."""

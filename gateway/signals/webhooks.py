@@ -307,6 +307,9 @@ class Webhooks:
             # the next one says more
             state, due_at = DeliveryState.FAILED, None
         self._deliveries.note(claimed, state, due_at, call)
+        if claimed.type == EventType.ITEMS_BATCH:
+            # a call each second would fill the list until retention
+            self._deliveries.supersede(claimed)
 
     def _ask(
         self, question: Callable[Asked, Answer], *args: Asked.args, **options: Asked.kwargs

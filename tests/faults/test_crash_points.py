@@ -178,10 +178,14 @@ ELSEWHERE = {
     "endpoints.disable": "comes days later, or needs a receiver that is gone: services/test_endpoints.py",
     "run_days.advance": "needs a job of a release before: storage/test_run_days.py",
     **dict.fromkeys(
-        ("attempt_errors.save", "error_groups.note_new", "error_groups.change", "error_groups.forget"),
+        (
+            *("attempt_errors.save", "error_groups.note_new", "error_groups.change", "error_groups.forget"),
+            "error_groups.give_way",
+        ),
         "needs crawls with errors, of long ago, and somebody who resolves them: services/store_story.py",
     ),
     "run_days.forget": "needs a sum of more than a year ago: storage/test_run_days.py",
+    "deliveries.supersede": "needs an endpoint that asks for each count of items: services/store_story.py",
     "deliveries.forget": "the same as with the audit trail: services/test_retention.py",
     **dict.fromkeys(("audit.insert", "audit.note_failures", "audit.forget"), "the same: storage/test_audit.py"),
     **dict.fromkeys(

@@ -233,6 +233,10 @@ def tells_webhooks(database: Database[Document]) -> None:
     assert [signal.url for signal in jobs.get(older.id).signals] == hooks
     told = jobs.get(job.id)
     assert (told.settled, told.webhooks_delivered, told.webhook_message) == (True, hooks[:1], "no answer")
+    first = made[hooks[0]]
+    deliveries.add([newer := first.model_copy(update={"id": "2" * 32, "created_at": now + HOUR, "due_at": None})])
+    until_answered(lambda: deliveries.supersede(newer))
+    assert not deliveries.page([{"_id": first.id}], 9, None)[0]
     until_answered(lambda: deliveries.delete_of(job_ids=[job.id], limit=9))
     until_answered(lambda: deliveries.forget(now + HOUR, 9))
     assert not deliveries.page([{"job_id": job.id}], 9, None)[0]
@@ -306,6 +310,14 @@ def groups_errors(database: Database[Document]) -> None:
     assert not errors.of_jobs([later.id])
     until_answered(lambda: groups.forget(now + 2 * HOUR, 9))
     assert groups.page(ErrorFilter(user_id="grace"), 9, None) == ([], None)
+    of_other = make_job(**{**over, "user_id": "heidi"}, finished_at=now)
+    JobStore(database).insert(of_other)
+    errors.save(AttemptId(of_other.id, 1), found)
+    groups.add([of_other])
+    ((group,), _) = groups.page(ErrorFilter(user_id="heidi"), 9, None)
+    groups.change(group.id, ErrorState.RESOLVED, None, None)
+    until_answered(lambda: groups.give_way({"user_id": "heidi"}, 9))
+    assert groups.page(ErrorFilter(user_id="heidi"), 9, None) == ([], None)
 
 
 def looks_after_endpoints(database: Database[Document]) -> None:

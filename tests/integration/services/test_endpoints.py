@@ -311,6 +311,19 @@ def test_a_count_that_could_not_be_told_is_not_told_again(platform: Platform, lo
         assert len(receiver.calls) == 1
 
 
+def test_of_the_counts_that_were_told_the_last_one_stays(platform: Platform, look: Look) -> None:
+    with Receiver(answer(204)) as receiver:
+        endpoint = make(platform, receiver.url(), events=("items.batch",))
+        job = running(platform)
+        for items in (3, 7, 9):
+            platform.jobs.record_progress(job.id, 1, Progress(items_count=items))
+            platform.ahead += timedelta(seconds=2)
+            look()
+            wait_until(lambda items=items: len(receiver.calls) == (3, 7, 9).index(items) + 1)
+        wait_for(platform, endpoint, DeliveryState.DELIVERED)
+        wait_until(lambda: [json.loads(one.body)["data"]["items_count"] for one in told(platform, endpoint)] == [9])
+
+
 def test_of_many_running_jobs_each_is_told_and_what_waits_for_an_endpoint_is_bounded(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -321,6 +321,30 @@ def test_a_spider_has_no_more_groups_than_it_may(runs: Runs, monkeypatch: pytest
     assert runs.groups["error a"].runs == 2
 
 
+def test_what_is_resolved_or_quiet_gives_way_to_what_is_new(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_store, "MOST_OF_SPIDER", 4)
+    runs.add("error quiet", "error ignored", ago=40 * DAY)
+    runs.store.change(runs.groups["error ignored"].id, ErrorState.IGNORED, None, None)
+    runs.add("error resolved", "error open", ago=2 * DAY)
+    runs.store.change(runs.groups["error resolved"].id, ErrorState.RESOLVED, None, None)
+    runs.add("error a")
+    assert sorted(runs.groups) == ["error a", "error ignored", "error open", "error resolved"]
+    runs.add("error b", "error c")
+    assert sorted(runs.groups) == ["error a", "error b", "error ignored", "error open"]
+
+
+def test_a_group_that_cannot_be_read_keeps_no_run_from_being_deleted(runs: Runs) -> None:
+    runs.add("no price")
+    runs.database["error_groups"].update_one({}, {"$set": {"count": "many"}})
+    job = runs.run("no price", "no stock")
+    assert not runs.ended.add([job]).left
+    assert runs.database["error_groups"].count_documents({"runs": 1}) == 2
+    # once it can be read again, the run is added after all
+    runs.database["error_groups"].update_one({"count": "many"}, {"$set": {"count": 1}})
+    runs.ended.add([JobStore(runs.database).get(job.id)])
+    assert runs.groups["no price"].runs == 2
+
+
 def test_what_no_run_has_had_for_long_is_forgotten(runs: Runs) -> None:
     runs.add("no price", ago=100 * DAY)
     kept = runs.add("no stock")
