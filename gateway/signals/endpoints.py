@@ -72,12 +72,20 @@ class EndpointFilter(BaseModel, extra="ignore", frozen=True):
         return {path: {"$in": list(wanted)} for name, path in paths.items() if (wanted := getattr(self, name))}
 
 
-#: Addresses of Slack's incoming webhooks, also behind a proxy, and those at which Discord takes the same.
+#: Addresses of Slack's incoming webhooks, also behind a proxy, and those at which Mattermost, Rocket.Chat and Discord
+#: take the same.
 _SLACK = re.compile(
     r"https?://(hooks\.slack(-gov)?\.com/"
     r"|[^/?#]+/services/T\w+/B\w+/\w+$"
+    r"|[^?#]+/hooks/[a-z0-9]{26}$"
+    r"|[^?#]+/hooks/\w{17,24}/\w{32,}$"
     r"|(\w+\.)?discord(app)?\.com/api/webhooks/[^?#]*/slack$)",
     re.ASCII | re.IGNORECASE,
+)
+#: Addresses at which a chat takes neither of our bodies, and what to do.
+_DISCORD = re.compile(r"https?://(\w+\.)?discord(app)?\.com/api/webhooks/", re.ASCII | re.IGNORECASE)
+_TEAMS = re.compile(
+    r"https?://[\w.-]+\.(webhook\.office\.com|logic\.azure\.com|powerplatform\.com)(:\d+)?/", re.ASCII | re.IGNORECASE
 )
 
 
@@ -94,8 +102,16 @@ class EndpointFormat(StrEnum):
 
     @classmethod
     def of_address(cls, url: str) -> EndpointFormat:
-        """What a receiver at this address takes, as far as that can be seen."""
-        return cls.SLACK if _SLACK.match(url) else cls.STANDARD
+        """What a receiver at this address takes, as far as that can be seen. Raises `InvalidRequestError` for one
+        that takes neither format.
+        """
+        if _SLACK.match(url):
+            return cls.SLACK
+        if _DISCORD.match(url):
+            raise InvalidRequestError("url", "Discord takes our messages at this address with /slack at its end")
+        if _TEAMS.match(url):
+            raise InvalidRequestError("url", "Teams takes cards: give format apprise, and workflows://… as the URL")
+        return cls.STANDARD
 
 
 class Endpoint(BaseModel, extra="forbid", populate_by_name=True):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
 
@@ -224,7 +225,8 @@ async def _database(request: Request, error: Exception) -> Response:
 async def _validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
     faults = error.errors()
-    found = [_describe(fault) for fault in faults[:_MOST_PROBLEMS]]
+    known = _body_fields(request)
+    found = [_describe(fault, known) for fault in faults[:_MOST_PROBLEMS]]
     first, more = found[0], len(faults) - 1
     detail = {"field": first["field"], "problems": found}
     message = f"{first['field']}: {first['message']}" + (f" (and {more} more)" if more else "")
@@ -260,7 +262,26 @@ def _allowed(request: Request, named: str) -> str:
     return ", ".join(sorted({*described, *(method.strip() for method in named.split(",") if method)}))
 
 
-def _describe(fault: dict[str, Any]) -> dict[str, str]:
+#: What other tools call a field of ours.
+_ELSEWHERE = {
+    **dict.fromkeys(("cron", "every", "schedule"), "interval"),
+    **dict.fromkeys(("url", "urls"), "start_urls"),
+}
+
+
+def _body_fields(request: Request) -> Collection[str]:
+    """The names of the fields that the body may have."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    return getattr(body and body.field_info.annotation, "model_fields", ())
+
+
+def _near(name: object, known: Collection[str]) -> str | None:
+    """The field that is meant by a name that is none."""
+    meant = _ELSEWHERE.get(str(name))
+    return meant if meant in known else next(iter(get_close_matches(str(name)[:100], known, n=1, cutoff=0.8)), None)
+
+
+def _describe(fault: dict[str, Any], known: Collection[str] = ()) -> dict[str, str]:
     location: Sequence[str | int] = fault["loc"]
     if fault["type"] == "json_invalid":
         return {"field": "body", "message": f"is not JSON: {fault['ctx']['error']} at position {location[-1]}"}
@@ -270,6 +291,8 @@ def _describe(fault: dict[str, Any]) -> dict[str, str]:
     message = str(fault["msg"])
     if fault["type"] == "extra_forbidden":
         message = f"there is no such {'parameter' if location[0] == 'query' else 'field'}"
+        if tuple(location[:-1]) == ("body",) and (meant := _near(location[-1], known)):
+            message += f"; did you mean {meant}?"
     elif isinstance(fault["input"], str) and fault["type"] in _LENGTHS:
         message = _LENGTHS[fault["type"]].format_map(fault["ctx"])
     # pydantic puts this before the messages of our own validators

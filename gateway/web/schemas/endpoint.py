@@ -100,7 +100,8 @@ class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
     filter: FilterBody = FilterBody()
     format: EndpointFormat | None = Field(
         default=None,
-        description="By default `slack` if the URL is an incoming webhook of Slack, else `standard`. "
+        description="By default `slack` if the URL is an incoming webhook of Slack or of what takes the same, "
+        "else `standard`. "
         "`slack`: a sentence with a link, for an incoming webhook of Slack, Mattermost, Rocket.Chat, or "
         "Discord (its URL with `/slack`). `apprise`: a title and a text, for a service that Apprise knows: `url` is "
         "Apprise's, such as `mailtos://user:password@example.com`, and is never shown again.",

@@ -118,6 +118,21 @@ def test_an_unknown_spider_is_answered_with_those_there_are(gateway: httpx2.Clie
 
 
 @pytest.mark.parametrize(
+    ("name", "meant"),
+    [("cron", "interval"), ("schedule", "interval"), ("urls", "start_urls"), ("max_page", "max_pages")],
+)
+def test_a_field_of_another_name_is_answered_with_ours(
+    gateway: httpx2.Client, crawl: Crawl, name: str, meant: str
+) -> None:
+    error = gateway.post("/crawl", json={**crawl, name: "@daily"}).json()["error"]
+    assert error["message"] == f"{name}: there is no such field; did you mean {meant}?"
+    unknown = gateway.post("/crawl", json={**crawl, "colour": 1}).json()["error"]
+    assert unknown["message"] == "colour: there is no such field"
+    # of another body, which has no such field
+    assert gateway.post("/views", json={"cron": 1}).json()["error"]["message"].count("did you mean") == 0
+
+
+@pytest.mark.parametrize(
     "body",
     [b"", b"null", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b'{"depth": ' + b"9" * 5000 + b"}", b'{"\\ud800": 1}'],
 )
