@@ -29,6 +29,8 @@ class BarPart(NamedTuple):
     status: str
     y: float
     height: float
+    #: Where it leads to; empty for nowhere.
+    address: str = ""
 
 
 class DayBar(NamedTuple):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gateway.access.keys import Scope
 from gateway.console.formats import count
 from gateway.console.job import tab
-from gateway.console.pages import Pages
+from gateway.console.pages import Pages, Viewer
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
 from gateway.requests.store import RequestStore
@@ -91,6 +91,7 @@ def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
         nothing=_why_nothing(found, parts[RequestStore], is_filtered=bool(wanted)),
         is_live=found is not None and not found.settled,
         source=_address(job_id, given),
+        pictures=Viewer.of(request).link(f"/console/jobs/{job_id}/requests/pictures", attempt=given.get("attempt")),
         downloads={words: _address(job_id, {**given, **asked}) for words, asked in _DOWNLOADS.items()},
     )
 

@@ -100,6 +100,13 @@ class Survey(NamedTuple):
     #: Level and logger of the last line.
     level: str
     logger: str | None
+    #: The same by when they were written, to the second as the log says it, and level: how many lines, and where in
+    #: `data` the first one begins. Lines before the first head have no time.
+    times: dict[tuple[bytes, str], tuple[int, int]]
+
+
+#: The length of a time to the second, which a head begins with.
+_SECOND = len("2027-06-01T09:00:01")
 
 
 def survey(data: bytes, level: str, logger: str | None) -> Survey:
@@ -107,14 +114,23 @@ def survey(data: bytes, level: str, logger: str | None) -> Survey:
     and `logger` are those of the line before `data`.
     """
     lines: Counter[tuple[str, str]] = Counter()
-    position = 0
+    times: dict[tuple[bytes, str], tuple[int, int]] = {}
+    position, second = 0, b""
+
+    def add(end: int, *, is_open: bool = False) -> None:
+        count = data.count(b"\n", position, end) + is_open
+        lines[logger or "", level] += count
+        if second and count:
+            before, first = times.get((second, level), (0, position))
+            times[second, level] = before + count, first
+
     for head in _HEADS.finditer(data):
-        lines[logger or "", level] += data.count(b"\n", position, head.start())
+        add(head.start())
         logger, level = (part.decode("utf-8", "replace") for part in head.groups())
         position = head.start()
-    is_open = position < len(data) and not data.endswith(b"\n")
-    lines[logger or "", level] += data.count(b"\n", position) + is_open
-    return Survey(+lines, level, logger)
+        second = data[position : position + _SECOND]
+    add(len(data), is_open=position < len(data) and not data.endswith(b"\n"))
+    return Survey(+lines, level, logger, times)
 
 
 def end_of_entries(data: bytes, least: int, *, final: bool = False) -> int:

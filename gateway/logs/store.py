@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
+import orjson
 import redis
 import zstandard
 from attrs import define, field
@@ -21,6 +22,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
 from gateway.crash_points import state_change
 from gateway.jobs.messages import log_event, progress_event
+from gateway.logs.volume import LevelLines, LogVolume, coarsened
 from gateway.stores.mongo import Document, Repeating, of_job
 from gateway.stores.redis import job_channel, log_stream
 
@@ -51,6 +53,8 @@ class LogChunk(NamedTuple):
     head_logger: str | None = None
     #: How many lines of each logger and level it holds; empty if that was not stored.
     lines: LineCounts = MappingProxyType({})
+    #: When they were written; only where a chunk is stored.
+    volume: LogVolume | None = None
 
 
 class ChunkOutline(NamedTuple):
@@ -90,6 +94,10 @@ class LogStore:
             "data": zstandard.compress(chunk.data, 3),
             "counts": _stored_counts(chunk.lines),
         }
+        if chunk.volume is not None:
+            document["volume"] = zstandard.compress(
+                orjson.dumps([chunk.volume.step, list(map(list, chunk.volume.parts))])
+            )
         with suppress(DuplicateKeyError):  # the stored chunk is not shorter
             self._logs.replace_one({"_id": document["_id"], "end": {"$lt": chunk.end}}, document, upsert=True)
 
@@ -120,6 +128,14 @@ class LogStore:
         """All chunks of all attempts, in order. One that grows during the reading may end before the next begins."""
         found = self._logs.find(of_job(job_id), {"end": 1, "counts": 1}).sort("_id", ASCENDING).batch_size(_OUTLINED)
         return [_outline(document) for document in found]
+
+    def volume(self, job_id: str, attempt: int) -> LogVolume:
+        """Of the attempt's log, as far as it was stored by a release that keeps it."""
+        prefix = _prefix(job_id, attempt)
+        query = {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]};"}, "volume": {"$gt": b""}}
+        with self._logs.find(query, {"volume": 1}, batch_size=_OUTLINED) as found:
+            each = [_volume(one["volume"]) for one in found]
+        return coarsened(chain.from_iterable(one.parts for one in each), max((one.step for one in each), default=1))
 
     def chunks(self, job_id: str, since: Position, until: Position) -> Iterator[LogChunk]:
         """The chunks that begin at `since` or later, and before `until`, in order."""
@@ -183,6 +199,11 @@ def _chunk(document: Document) -> LogChunk:
 def _outline(document: Document) -> ChunkOutline:
     _, attempt, start = document["_id"].split(":")
     return ChunkOutline(Position(int(attempt), int(start)), int(document["end"]), _counts(document))
+
+
+def _volume(stored: bytes) -> LogVolume:
+    step, parts = orjson.loads(zstandard.decompress(stored, max_output_size=1 << 20))
+    return LogVolume(step, [LevelLines(*one) for one in parts])
 
 
 def _stored_counts(lines: LineCounts) -> list[tuple[str, str, int]]:

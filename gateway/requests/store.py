@@ -206,8 +206,8 @@ def find_requests(store: RequestStore, job_id: str, attempt: int | None, questio
     them. Without, each attempt's own requests.
     """
     if question.sort == "at":
-        return _next(_lines(store, job_id, attempt, question.after.place if question.after else None), question)
-    lines, looked_at = _lines(store, job_id, attempt, None), count()
+        return _next(recorded(store, job_id, attempt, question.after.place if question.after else None), question)
+    lines, looked_at = recorded(store, job_id, attempt, None), count()
     wanted = (one for one, _ in zip(lines, looked_at, strict=False) if question.wanted.takes(one.facts))
     page = _largest(wanted, question, question.limit + 1)
     looked = next(looked_at) if not question.after else 0
@@ -243,7 +243,10 @@ def _value(one: Recorded, name: str) -> int:
     return -1 if value is None else value
 
 
-def _lines(store: RequestStore, job_id: str, attempt: int | None, after: RequestPlace | None) -> Iterator[Recorded]:
+def recorded(
+    store: RequestStore, job_id: str, attempt: int | None, after: RequestPlace | None = None
+) -> Iterator[Recorded]:
+    """All requests, as in `find_requests`, one after the other; those after a place."""
     for chunk in store.chunks(job_id, attempt, after):
         end = chunk.start
         for line in chunk.data.splitlines(keepends=True):

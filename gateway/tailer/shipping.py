@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -26,6 +26,7 @@ from gateway.jobs.completion import Completion
 from gateway.jobs.progress import Point, ProgressStore
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LineCounts, LogChunk, LogStore, LogStream
+from gateway.logs.volume import volume_of
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.stores.mongo import is_passing
 from gateway.tailer.file_shipping import FileSink
@@ -44,6 +45,8 @@ class LogPiece(NamedTuple):
     end: LogPosition
     #: Whether there may be more.
     more: bool
+    #: As in `Survey`.
+    times: Mapping[tuple[bytes, str], tuple[int, int]]
 
     @property
     def entries(self) -> list[LogEntry]:
@@ -89,7 +92,7 @@ def _read(path: Path, start: LogPosition, size: int, log_end: int | None) -> tup
 def _piece(data: bytes, start: LogPosition, *, more: bool) -> LogPiece:
     found = survey(data, start.level, start.logger)
     end = LogPosition(offset=start.offset + len(data), level=found.level, logger=found.logger)
-    return LogPiece(data, found.lines, start, end, more)
+    return LogPiece(data, found.lines, start, end, more, found.times)
 
 
 # --- logs are shipped twice: the live end to Redis, everything to MongoDB. Neither waits for the other.
@@ -133,7 +136,8 @@ def ship_log(store: LogStore, attempt: AttemptFolder) -> bool:
         piece = read_chunk(attempt.log_path, attempt.checkpoint.log_mongo, CHUNK, log_end)
         start, end = piece.start, piece.end.offset
         if end > attempt.log_stored:
-            store.append(LogChunk(*attempt.id, start.offset, end, start.level, piece.data, start.logger, piece.lines))
+            chunk = LogChunk(*attempt.id, start.offset, end, start.level, piece.data, start.logger, piece.lines)
+            store.append(chunk._replace(volume=volume_of(piece.times, start.offset)))
             attempt.log_stored = end
         if len(piece.data) < CHUNK:
             return False

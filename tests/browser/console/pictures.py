@@ -88,6 +88,8 @@ WITHOUT = {
     "/console/jobs/{job_id}/errors": "as the list of errors",
     "/console/jobs/{job_id}/compare": "needs a second run",
     "/console/spiders/{project}/{spider}/coverage": "a part of the page of a spider",
+    "/console/jobs/{job_id}/log/volume": "a part of the tab with the log",
+    "/console/jobs/{job_id}/requests/pictures": "a part of the tab with the requests",
     "/console/unusual": "a part of the overview",
     "/console/views/{view_id}": "leads to a list",
     "/console/alerts/firing": "a number in the navigation",

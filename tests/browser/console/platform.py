@@ -17,12 +17,14 @@ from gateway.access.key_store import Issued, KeyIssue, KeyStore
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
+from gateway.contract.log_line import survey
 from gateway.contract.records import Progress, SpiderInfo
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus, new_job_id
 from gateway.jobs.messages import EventPublisher
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
+from gateway.logs.volume import volume_of
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
@@ -94,7 +96,8 @@ class Console:
     def log(self, job: Job, lines: Sequence[str], *, attempt: int = 1) -> None:
         """The whole log of an attempt; a line is `2027-06-01 09:00:01 [seo] INFO: Spider opened`."""
         data = "".join(f"{line}\n" for line in lines).encode()
-        self.logs.append(LogChunk(job.id, attempt, 0, len(data), "INFO", data))
+        volume = volume_of(survey(data, "INFO", None).times, 0)
+        self.logs.append(LogChunk(job.id, attempt, 0, len(data), "INFO", data, volume=volume))
         self.database["jobs"].update_one({"_id": job.id}, {"$set": {f"attempts.{attempt}.log_end": len(data)}})
 
     def results(self, job: Job, items: Sequence[Mapping[str, Any]], *, attempt: int = 1) -> None:

@@ -23,14 +23,15 @@ from ended_runs import add_errors, found_error
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.log_line import split_entries
+from gateway.contract.log_line import survey
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, SpiderInfo
 from gateway.error_groups.attempt_errors import FoundErrors
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.jobs.job import Job, JobStatus, Occurrence, Trigger, WaitingReason, occurrence_id
 from gateway.jobs.progress import Point, ProgressStore
-from gateway.logs.store import LogChunk, count_lines
+from gateway.logs.store import LogChunk
+from gateway.logs.volume import volume_of
 from gateway.nodes.health import HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.node import node_resource
@@ -311,8 +312,9 @@ class Sample:
     def _write_log(self, job: Job, began: datetime) -> None:
         lines = [self._line(number, began) for number in range(_LINES)]
         data = "".join(lines).encode()
-        counts = count_lines(split_entries(data, 0)[0], None)
-        self.console.logs.append(LogChunk(job.id, 1, 0, len(data), "INFO", data, None, counts))
+        found = survey(data, "INFO", None)
+        chunk = LogChunk(job.id, 1, 0, len(data), "INFO", data, None, found.lines, volume_of(found.times, 0))
+        self.console.logs.append(chunk)
         self.console.database["jobs"].update_one({"_id": job.id}, {"$set": {"attempts.1.log_end": len(data)}})
 
     def _line(self, number: int, began: datetime) -> str:

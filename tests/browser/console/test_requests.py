@@ -53,6 +53,27 @@ def rows(page: Page) -> Any:
     return page.locator("data-table tbody tr")
 
 
+async def test_pictures_lead_to_requests_and_a_request_to_its_lines_in_the_log(
+    tab: Tab, console: Console, axe: Axe
+) -> None:
+    page, job = tab.page, console.job(JobStatus.PARTIAL)
+    console.requests(job, requests(20))
+    console.log(job, [f"2027-06-01 09:00:01 [scrapy.core.engine] DEBUG: Crawled (200) <GET {SITE}/slow>"])
+    await page.goto(f"/console/jobs/{job.id}/requests")
+    durations = page.get_by_role("img", name=re.compile("^Duration, up to"))
+    await durations.locator("g", has_text="5000 to 10000 ms").locator("a").last.click()
+    await page.wait_for_url("**slow_ms=5000**")
+    await expect(rows(page)).to_have_count(3)
+    await rows(page).filter(has_text="/slow").get_by_role("button").click()
+    await axe(tab)
+    await page.get_by_role("link", name="Log lines").click()
+    await expect(page.get_by_role("searchbox", name="Search the log")).to_have_value(f"{SITE}/slow")
+    await expect(page.get_by_role("img", name="Lines of the log over time, up to 1")).to_be_visible()
+    await page.get_by_role("link", name="Request", exact=True).click()
+    await expect(rows(page)).to_have_count(1)
+    await expect(rows(page).first).to_contain_text("/slow")
+
+
 async def test_the_slowest_page_is_found_by_keyboard(tab: Tab, job: Job, axe: Axe) -> None:
     page = tab.page
     await page.goto(f"/console/jobs/{job.id}")

@@ -1,5 +1,6 @@
 // One row of a log as an element, and a line's whole text in a dialog. What a spider has written is text, never markup.
 import { h } from "./dom.js";
+import { jobPlaces } from "./job-places.js";
 import { drawFold } from "./log-fold.js";
 import { count, shown } from "./text.js";
 import { pieces } from "./text-search.js";
@@ -41,6 +42,7 @@ function clock(iso) {
  * @property {Text} words
  * @property {HTMLElement} cell
  * @property {HTMLElement} [whole]
+ * @property {HTMLElement | null} [places]
  */
 
 /**
@@ -80,6 +82,9 @@ export function drawRow(row, { link, isCurrent, text }, element) {
   parts.whole?.remove();
   parts.whole = cut ? whole(cut) : undefined;
   if (parts.whole) parts.cell.append(parts.whole);
+  parts.places?.remove();
+  parts.places = isCurrent ? jobPlaces(msg) : null;
+  if (parts.places) parts.cell.append(parts.places);
   return line;
 }
 

@@ -88,6 +88,14 @@ export class LogSearch {
     return (this.isOpen && this.#hits?.marks) || [];
   }
 
+  /** Look for what the page's address asks for. */
+  begin() {
+    this.input.value = new URLSearchParams(location.search).get("q") ?? "";
+    if (!this.input.value) return;
+    this.open();
+    this.step(1);
+  }
+
   open() {
     this.element.hidden = false;
     this.input.focus();

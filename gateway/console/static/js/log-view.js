@@ -125,7 +125,8 @@ class LogView extends HTMLElement {
       this.#box.replaceChildren(h("p", { class: "problem", role: "alert" }, words));
       return undefined;
     }
-    return this.#openLink();
+    await this.#openLink();
+    this.#search.begin();
   }
 
   /**

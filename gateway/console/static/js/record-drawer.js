@@ -1,5 +1,6 @@
 // One record in a drawer, and the way to its neighbours.
 import { h, icon } from "./dom.js";
+import { jobPlaces, pageOf } from "./job-places.js";
 import { tree } from "./record-values.js";
 
 /** @type {Record<string, number>} */
@@ -75,7 +76,8 @@ export class Drawer {
   open(title, record) {
     this.#record = record;
     this.#title.textContent = title;
-    this.#content.replaceChildren(tree(record, 0, this.#isTime));
+    const places = jobPlaces(pageOf(record));
+    this.#content.replaceChildren(...(places ? [places] : []), tree(record, 0, this.#isTime));
     this.#content.scrollTop = 0;
     if (!this.#dialog.open) this.#dialog.showModal();
     this.#title.focus();
