@@ -686,7 +686,10 @@ class Uv:
             limits = self.work / "build-limits.txt"
             limits.write_text(_OLD_SETUPTOOLS)
             self._env[_BUILD_LIMITS] = str(limits)
-            self.run(command, failed)
+            try:
+                self.run(command, failed)
+            except EggError:
+                raise error from None  # the second may say no more than that the old one does not suit it
 
     def _source(self) -> list[str]:
         """Options for where packages come from, in addition to those in the environment, and for builds."""

@@ -135,6 +135,9 @@ def _advice_on_syntax(error: SyntaxError | NameError) -> str:
     return _ADVICE_ON_PYTHON_2 if _SYNTAX_OF_PYTHON_2.search(error.msg) else _ADVICE_ON_SYNTAX
 
 
+_ADVICE_ON_PYTHON = ". This Python does not have it: import what has taken its place, or ask for a release that does"
+
+
 def _advice(error: BaseException, egg: projects.UnpackedEgg) -> str:
     if not isinstance(error, ImportError) or not error.name:
         if isinstance(error, SyntaxError | NameError):
@@ -148,7 +151,7 @@ def _advice(error: BaseException, egg: projects.UnpackedEgg) -> str:
         return advice_on_missing(missing, egg)
     with suppress(PackageNotFoundError):
         return f". {_wrong_version(error, missing, egg)}"
-    return ""
+    return _ADVICE_ON_PYTHON if missing in sys.stdlib_module_names else ""
 
 
 def _advice_on_lists(egg: projects.UnpackedEgg) -> str:
