@@ -78,7 +78,7 @@ def test_lines_of_the_log_and_requests_are_shown_by_when_they_were(
     page = read(gateway, job, "log/volume")
     assert page.count("<title>") == 31
     # a click on the error leads to its line
-    assert f'log#1-{len(log) + 1}" tabindex="-1"><rect data-status="error"' in page
+    assert f'log#1-{len(log) + 1}" tabindex="-1" aria-label="09:00:30 UTC: 2 ERROR"><rect data-status="error"' in page
     assert "<title>09:00:30 UTC: 2 ERROR</title>" in page
     asked = [(200, 40, {}), (404, 40, {}), (None, 70_000, {"failed": True})]
     lines = [
