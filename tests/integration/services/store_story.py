@@ -183,8 +183,8 @@ def attends(database: Database[Document]) -> None:
 def waits(database: Database[Document]) -> None:
     queue, job = JobQueue(database), make_job()
     JobStore(database).insert(job)
-    until_answered(lambda: queue.note_waiting(WaitingReason.NO_NODE, [job.partition], 9))
-    assert queue.note_waiting(WaitingReason.NO_NODE, [job.partition], 9) == []
+    until_answered(lambda: queue.note_waiting(WaitingReason.NO_NODE, [job.partition], 1000))
+    assert queue.note_waiting(WaitingReason.NO_NODE, [job.partition], 1000) == []
 
 
 def dispatches(database: Database[Document]) -> None:
