@@ -465,7 +465,9 @@ class JobQueue:
         """
         others = [None, *(one for one in WaitingReason if one is not reason)]
         query: Document = {"lane": {"$in": list(map(str, partitions))}, "waiting_reason": {"$in": others}}
-        changed, waits = self._documents.many(self._jobs.find(query, limit=limit)), _waits(self._clock(), reason)
+        found, waits = self._documents.many(self._jobs.find(query, limit=limit)), _waits(self._clock(), reason)
+        # not part of the query, for which MongoDB would choose an index that reads all that wait
+        changed = [job for job in found if job.status is JobStatus.PENDING]
         operations = [UpdateOne({"_id": job.id, **_IN_A_PARTITION}, waits) for job in changed]
         if operations:
             self._write(operations, [job.id for job in changed])
