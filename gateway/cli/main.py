@@ -47,7 +47,7 @@ class _Main(CliGroup):
     sections: ClassVar = {
         "Crawls": (
             *("crawl", "scrape", "jobs", "logs", "items", "requests", "files", "open"),
-            *("cancel", "pause", "resume", "retry", "dead", "requeue"),
+            *("cancel", "pause", "resume", "retry", "repair", "dead", "requeue"),
         ),
         "Schedules and sites": ("schedules", "datasets", "sites", "targets"),
         "Projects": ("deploy", "undeploy", "projects", "spiders", "env", "skill"),

@@ -24,7 +24,7 @@ FIRST_PAGE = "first_page"
 #: Parameters of `jobs` that a site's `payload` may set. Everything else in it is passed on as `extra`.
 JOBS_PAYLOAD = frozenset(
     {
-        *(FIRST_PAGE, "page_step", "max_result_pages", "results_wanted", "is_remote", "details"),
+        *(FIRST_PAGE, "page_step", "max_result_pages", "results_wanted", "is_remote", "details", "markdown"),
         *("obey_robots", "subdomains", "render", "wait_for", "scroll"),
     }
 )
