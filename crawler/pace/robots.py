@@ -38,7 +38,10 @@ MOST_DELAY = 30.0
 #: Hosts whose delays and licenses are in the crawl's stats, with their names: https://rslstandard.org/guide/robots-txt
 MOST_HOSTS = 20
 CRAWL_DELAY, LICENSE = "discoverybot/crawl_delay/", "discoverybot/license/"
-_LICENSE = re.compile(rb"^\s*license\s*:\s*(https?://\S{1,500})\s*(?:#.*)?$", re.IGNORECASE | re.MULTILINE)
+#: No class but `[ \t]` for blanks: `\s` has line ends, and would make a page of empty lines a work of hours.
+_LICENSE = re.compile(
+    rb"^[ \t]*license[ \t]*:[ \t]*(https?://[^\s#]{1,500})[ \t]*(?:#.*)?\r?$", re.IGNORECASE | re.MULTILINE
+)
 
 
 def use_robots(settings: BaseSettings) -> None:
@@ -106,17 +109,21 @@ class Robots(RobotsTxtMiddleware):
                 self._note(LICENSE, netloc, url)
 
     def _keep_apart(self, netloc: str) -> None:
-        parser, pacing = self._parsers[netloc], self.crawler.get_extension(Pacing)
-        # a parser of the project's own may lack the method
-        ask = getattr(parser, "crawl_delay", None)
-        delay = ask(self._robotstxt_useragent or self._default_useragent) if ask and pacing else None
-        if pacing and delay and delay > 0:
+        pacing, delay = self.crawler.get_extension(Pacing), self._delay(netloc)
+        if pacing and delay > 0:
             kept = min(delay, MOST_DELAY)
-            logger.info(
-                "robots.txt of %s asks for %g s between two requests; they are %g s apart", netloc, delay, kept
-            )
+            logger.info("robots.txt of %s wants %g s between two requests; they are %g s apart", netloc, delay, kept)
             self._note(CRAWL_DELAY, netloc, kept)
             pacing.keep_apart(netloc, kept)
+
+    def _delay(self, netloc: str) -> float:
+        # a parser of the project's own may lack the method, or fail in it
+        ask = getattr(self._parsers[netloc], "crawl_delay", None)
+        try:
+            return float(ask(self._robotstxt_useragent or self._default_useragent) or 0) if ask else 0
+        except Exception:
+            logger.warning("The Crawl-delay of %s could not be read", netloc, exc_info=True)
+            return 0
 
     def _note(self, name: str, netloc: str, value: object) -> None:
         stats = self.crawler.stats

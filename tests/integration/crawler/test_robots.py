@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from time import process_time
 
 import pytest
 from scrapy.settings import Settings
@@ -11,7 +12,7 @@ from sites.server import Reply, Site, html, links
 from stores import StoreProcess, valkey_server
 
 from crawler.orders import Fetch
-from crawler.pace.robots import CRAWL_DELAY, LICENSE, MOST_DELAY, use_robots
+from crawler.pace.robots import _LICENSE, CRAWL_DELAY, LICENSE, MOST_DELAY, use_robots
 from gateway.contract.outbox import UNLICENSED
 
 from .conftest import Crawl, Run, Start
@@ -102,6 +103,24 @@ def test_what_merely_looks_like_a_license_is_none(run: Run) -> None:
         assert LICENSE + host(site) not in stats(run("seo", site.url, depth=0))
     with Site({"/": html("a")}, robots=f"Sitemap: x\n# License: {TERMS}\nLicense: /relative") as site:
         assert LICENSE + host(site) not in stats(run("seo", site.url, depth=0))
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b"\n" * 1_000_000, False),
+        (b" " * 1_000_000, False),
+        ((b" " * 999 + b"\n") * 1000, False),
+        (b"license:" * 100_000, False),
+        (b"license: http://" + b"x" * 1_000_000, False),
+        (b"User-agent: *\r\n\tLICENSE :\thttp://a.example/#x \r\n", True),
+    ],
+    ids=["line ends", "blanks", "lines of blanks", "words", "long", "one"],
+)
+def test_a_license_is_found_in_no_time_whatever_a_site_writes(body: bytes, *, found: bool) -> None:
+    began = process_time()
+    assert bool(_LICENSE.search(body)) is found
+    assert process_time() - began < 1
 
 
 def test_a_project_whose_scrapy_cannot_see_licenses_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
