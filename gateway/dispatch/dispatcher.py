@@ -374,7 +374,7 @@ class Dispatch:
         """
         try:
             given = self._environment.handed_over(job.spec)
-            allowed = self._allowance(job)
+            allowed = self._allowance(job, assignment.attempt)
         except BudgetSpentError as error:
             raise NodeRefusedError(error.reason, reason=Reason.BUDGET_SPENT) from error
         except DiscoveryBotError as error:
@@ -384,9 +384,9 @@ class Dispatch:
             raise NodeRefusedError(f"node {node.id} does not speak protocol {protocol}, which the crawl needs")
         self._scrapyd.schedule(node.url, node_spec(job, assignment, given, allowed), given.env)
 
-    def _allowance(self, job: Job) -> Amounts | None:
+    def _allowance(self, job: Job, attempt: int) -> Amounts | None:
         """What the attempt may take of the budget of the job's key, once that is noted in the job."""
-        if (found := self._jobs.budgets.allowance(job)) is None:
+        if (found := self._jobs.budgets.allowance(job, attempt)) is None:
             return None
         use, allowed = found
         if use != job.budget:

@@ -242,19 +242,20 @@ class Budgets:
 
     # --- to run and to end
 
-    def allowance(self, job: Job) -> tuple[BudgetUse, Amounts] | None:
-        """What the next attempt of the job may take, and where that is reserved; `None` without a budget. Repeated
-        for the same attempt it gives the same. Raises `BudgetSpentError` if there is nothing for it.
+    def allowance(self, job: Job, attempt: int) -> tuple[BudgetUse, Amounts] | None:
+        """What this attempt of the job may take, and where that is reserved; `None` without a budget. Repeated for
+        the same attempt it gives the same, also once its node has it. Raises `BudgetSpentError` if there is nothing
+        for it.
         """
         if job.budget is None:
             return None
         today = BudgetUse(key_id=job.budget.key_id, day=day_of(self._clock()))
         use = job.budget if job.budget.day else today
-        reservation = self._charged(job, _name_of(use))
+        reservation = self._charged(job, _name_of(use), attempt)
         if reservation is None:
             use = today
             self._reserve(use, job)
-            reservation = self._charged(job, _name_of(use))
+            reservation = self._charged(job, _name_of(use), attempt)
         left = reservation.left if reservation else {}
         if reservation is None or any(amount <= 0 for amount in left.values()):
             spent = ", ".join(_unit(name) for name, amount in left.items() if amount <= 0)
@@ -266,12 +267,16 @@ class Budgets:
         if job.budget and job.budget.day:
             self._close(job, _name_of(job.budget))
 
-    def _charged(self, job: Job, name: str) -> Reservation | None:
-        """The job's reservation, off which its last attempt is taken; `None` if it has none."""
+    def _charged(self, job: Job, name: str, posted: int | None = None) -> Reservation | None:
+        """The job's reservation, off which its last attempt is taken, unless that is the one to be `posted`; `None`
+        if it has none.
+        """
         for _ in range(_TRIES):
             reservation = self._day(name).open.get(job.id)
             last = job.current
-            if reservation is None or last is None or last.attempt <= reservation.attempt:
+            if reservation is None or last is None or last.attempt == posted:
+                return reservation
+            if last.attempt <= reservation.attempt:
                 return reservation
             charged = Reservation(at=reservation.at, left=_after(last, reservation.left), attempt=last.attempt)
             self._replace(name, job.id, reservation, charged)

@@ -455,7 +455,7 @@ def keeps_to_budgets(database: Database[Document]) -> None:
     assert ran.budget
     until_answered(lambda: jobs.note_budget(job.id, ran.budget))
     with suppress(BudgetSpentError):
-        until_answered(lambda: jobs.budgets.allowance(ran))
+        until_answered(lambda: jobs.budgets.allowance(ran, 2))
     until_answered(lambda: jobs.budgets.close(ran))
     until_answered(lambda: jobs.budgets.close(ran))
     left = jobs.budgets.left({key: budget})[key]

@@ -736,7 +736,7 @@ def tell(uri, key):
         found = {"_id": made.id}
     job = jobs.get(found["_id"])
     if not job.attempts:
-        use, allowed = jobs.budgets.allowance(job)
+        use, allowed = jobs.budgets.allowance(job, 1)
         assert allowed == {"pages": 50}, allowed
         jobs.note_budget(job.id, use)
         exit_report = ExitReport(attempt=1, ended_at=clock(), refused=None)
@@ -770,3 +770,15 @@ def test_days_long_ago_are_forgotten(owner: Owner) -> None:
     budgets = Budgets(owner.platform.database, owner.platform.clock)
     assert budgets.forget(owner.platform.clock() - DAY, 10) == 0
     assert budgets.forget(owner.platform.clock() + DAY, 10) == 1
+
+
+def test_an_attempt_that_is_posted_again_may_take_what_it_might_before(owner: Owner) -> None:
+    """It showed no sign of life for some seconds: it was not begun, or is slow, and has not taken all."""
+    job = owner.ask(30)
+    owner.run()
+    for _ in range(2):
+        owner.platform.dispatch.post_again(owner.jobs.get(job.id))
+        owner.run()
+    assert len([path for path, _ in owner.platform.double.requests if path == "/schedule.json"]) == 3
+    owner.end(job, took=10)
+    assert owner.used == 10
