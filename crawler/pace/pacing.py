@@ -90,7 +90,7 @@ class SharedRate:
     """
 
     def __init__(self, shared: SiteRateLimit, own: OwnRate, what: str) -> None:
-        self._shared = shared
+        self.limit = shared
         self._own = own
         self._what = what
         self._rests_until = 0.0
@@ -101,10 +101,10 @@ class SharedRate:
         if monotonic() < self._rests_until:
             return await self._own.reserve()
         try:
-            wait = await self._shared.reserve()
+            wait = await self.limit.reserve()
             while self._is_away and wait < self._own.left:
                 # this crawl has used that turn already while Redis was away
-                wait = await self._shared.reserve()
+                wait = await self.limit.reserve()
         except _unreachable() as error:
             self._begin_rest(error)
             return await self._own.reserve()
@@ -115,11 +115,11 @@ class SharedRate:
     async def withdraw(self) -> None:
         if not self._is_away:
             with suppress(*_unreachable()):
-                await self._shared.withdraw()
+                await self.limit.withdraw()
 
     async def close(self) -> None:
         with suppress(*_unreachable()):
-            await self._shared.close()
+            await self.limit.close()
 
     def _begin_rest(self, error: Exception) -> None:
         if not self._is_away:
@@ -211,6 +211,8 @@ class Pacing:
         self._place = asyncio.Semaphore(places) if places else nullcontext()
         self._gates = gates
         self._apart: dict[str, Gate] = {}
+        #: All hosts share its connections: a crawl may come to thousands.
+        self._of_host: Rate | None = None
         self._hosts: defaultdict[str, _Host] = defaultdict(_Host)
         self._holds = bool(pauses or gates or places)
         self._sleepers = 0
@@ -227,7 +229,9 @@ class Pacing:
 
     def keep_apart(self, host: str, seconds: float) -> None:
         """From now on, send requests of all crawls to this host, with its port, so many seconds apart."""
-        self._apart[host] = Gate(_shared("host", host, 1 / seconds, self._crawler.settings.get(RATE_LIMIT_REDIS_URL)))
+        redis_url = self._crawler.settings.get(RATE_LIMIT_REDIS_URL)
+        self._of_host = _shared("host", host, 1 / seconds, redis_url, self._of_host)
+        self._apart[host] = Gate(self._of_host)
         self._holds = True
 
     @asynccontextmanager
@@ -295,8 +299,12 @@ def _gates(settings: BaseSettings, options: Fetch) -> list[Gate]:
 _WHAT = {"site": "The rate limit of site %s", "host": "The crawl delay of %s"}
 
 
-def _shared(kind: Literal["site", "host"], name: str, rate: float, redis_url: str | None) -> Rate:
-    """The turns at a site or a host, shared with other crawls where the node has a Redis for that."""
+def _shared(
+    kind: Literal["site", "host"], name: str, rate: float, redis_url: str | None, beside: Rate | None = None
+) -> Rate:
+    """The turns at a site or a host, shared with other crawls where the node has a Redis for that; over the
+    connections of the rate `beside`, if it has some.
+    """
     what, own = _WHAT[kind] % name, OwnRate(rate)
     if not redis_url:
         logger.warning("%s holds for this crawl alone: the node has no Redis to share it", what)
@@ -307,7 +315,9 @@ def _shared(kind: Literal["site", "host"], name: str, rate: float, redis_url: st
     # a tenth of a second that few crawls need
     from gateway.stores.site_rate_limit import SiteRateLimit, rate_key  # noqa: PLC0415 - as above
 
-    return SharedRate(SiteRateLimit.open(redis_url, rate_key(kind, name), rate), own, what)
+    key = rate_key(kind, name)
+    limit = beside.limit.beside(key, rate) if isinstance(beside, SharedRate) else None
+    return SharedRate(limit or SiteRateLimit.open(redis_url, key, rate), own, what)
 
 
 # --- a `start()` that awaits nothing must not take the turn of all others

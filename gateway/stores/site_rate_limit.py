@@ -75,6 +75,10 @@ class SiteRateLimit:
         )
         return cls(redis.asyncio.Redis.from_pool(pool), key, rate)
 
+    def beside(self, key: str, rate: float) -> SiteRateLimit:
+        """Another limit, over the same connections."""
+        return SiteRateLimit(self._client, key, rate)
+
     @state_change("rate.reserve")
     async def reserve(self) -> float:
         """Reserve the next free time, and return the seconds until then. Raises `redis.RedisError`, `OSError`

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import redis
+from scrapy import Request
+from scrapy.settings import Settings
 from stores import StoreProcess, valkey_server
 
+from crawler.pace.pacing import Pacing
+from crawler.setting_names import RATE_LIMIT_REDIS_URL
 from gateway.stores import site_rate_limit
 from gateway.stores.redis import connect_async
 from gateway.stores.site_rate_limit import ANSWER_SECONDS, MAX_RESERVED, SiteRateLimit, rate_key
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
 
 KEY = rate_key("site", "here")
 #: Seconds that all answers of a test may take on a busy machine: less than half the time between two reservations.
@@ -109,3 +118,18 @@ async def test_a_redis_that_does_not_answer_is_reported_in_time(
     with valkey.frozen(), pytest.raises((redis.RedisError, OSError)):
         async with asyncio.timeout(2 * ANSWER_SECONDS + LATE):
             await limits[0].reserve()
+
+
+async def test_a_crawl_of_many_hosts_with_a_delay_takes_few_connections(
+    valkey: StoreProcess, client: redis.Redis, limits: list[SiteRateLimit]
+) -> None:
+    crawler = SimpleNamespace(settings=Settings({RATE_LIMIT_REDIS_URL: str(valkey)}), engine=None)
+    pacing = Pacing(cast("Crawler", crawler), None, None, [])
+    await asyncio.gather(*(limit.reserve() for limit in limits))
+    before = client.info("clients")["connected_clients"]
+    for number in range(100):
+        pacing.keep_apart(f"{number}.example", 30)
+        async with pacing.turn(Request(f"http://{number}.example/")):
+            assert client.exists(rate_key("host", f"{number}.example"))
+    assert client.info("clients")["connected_clients"] == before + 1
+    await pacing.close()
