@@ -5,6 +5,7 @@ An egg is somebody's zip, so nothing in it is believed: neither its sizes nor it
 
 from __future__ import annotations
 
+import lzma
 import tempfile
 import zipfile
 import zlib
@@ -83,6 +84,6 @@ def _text(egg: zipfile.ZipFile, one: zipfile.ZipInfo, most: int) -> tuple[str, b
     try:
         with egg.open(one) as file:
             data = file.read(most + 1)
-    except (zipfile.BadZipFile, NotImplementedError, OSError, RuntimeError, EOFError, zlib.error):
+    except (zipfile.BadZipFile, NotImplementedError, OSError, RuntimeError, EOFError, zlib.error, lzma.LZMAError):
         return None
     return data[:most].decode("utf-8", "replace"), len(data) > most

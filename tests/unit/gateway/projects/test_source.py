@@ -62,3 +62,17 @@ def test_a_file_whose_bytes_are_damaged_is_named_and_the_others_are_there() -> N
     found = read_source([egg.getvalue().replace(b"price = 1", b"price = 2")], MODULE)
     assert found
     assert ([one.path for one in found.files], found.left_out) == (["shop/other.py"], [OWN])
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_file_that_cannot_be_unpacked_is_named_however_it_was_packed(method: int) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as file:
+        file.writestr(OWN, b"price = 1\n" * 1000)
+    egg = bytearray(packed.getvalue())
+    # the head of an entry has 30 bytes and its name; those of LZMA are 9 more
+    begin = 30 + len(OWN) + 9
+    egg[begin : begin + 8] = b"\xff" * 8
+    found = read_source([bytes(egg)], MODULE)
+    assert found
+    assert (found.files, found.left_out) == ([], [OWN])
