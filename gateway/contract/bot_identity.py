@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
@@ -41,7 +41,7 @@ class BotIdentity:
     #: Origin (`https://bots.example`) at which sites find the directory.
     url: str
     #: The private key: PEM, or DER in base64.
-    private: str
+    private: str = field(repr=False)
 
     @cached_property
     def key(self) -> Ed25519PrivateKey:

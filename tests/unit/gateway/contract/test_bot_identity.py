@@ -37,6 +37,10 @@ def verified(identity: BotIdentity, headers: dict[str, str], url: str, **more: o
     return dict(found.parameters)
 
 
+def test_the_key_is_in_no_text_about_it() -> None:
+    assert "MC4C" not in repr(BotIdentity(URL, PEM))
+
+
 def test_a_request_is_verified_by_the_key_of_the_directory_for_its_host_alone() -> None:
     identity = BotIdentity(URL, PEM)
     headers = identity.headers_for("https://shop.example:8443/a?b=c")
