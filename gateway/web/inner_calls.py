@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 import orjson
 import structlog
 from attrs import define
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Scope
 
@@ -41,12 +42,14 @@ _OF_ROUTE = ("route", "endpoint", "path_params", "router")
 class RefusedCallError(Exception):
     """A route has refused a call. It is none of the error tree, whose errors have codes of their own."""
 
-    def __init__(self, status: int, told: Mapping[str, Any]) -> None:
+    def __init__(self, status: int, told: Mapping[str, Any], retry_after: str | None = None) -> None:
         super().__init__(f"{told.get('code')}: {told.get('message')}")
         self.status = status
         self.code = str(told.get("code"))
         self.message = str(told.get("message"))
         self.detail = told.get("detail")
+        #: The header of that name.
+        self.retry_after = retry_after
 
 
 @define(eq=False, repr=False)
@@ -95,12 +98,12 @@ class InnerCalls:
         scope = self._scope(method, path, {name: value for name, value in query.items() if value is not None}, data)
         if key:
             scope["headers"].append((b"idempotency-key", key.encode("latin-1", "replace")))
-        status, answer = await self._answer(scope, data)
+        status, retry_after, answer = await self._answer(scope, data)
         refused = status >= HTTPStatus.MULTIPLE_CHOICES
         if method not in READING or status in _FOR_THE_AUDIT:
             note_call(scope, status, answer, tool=self._tool)
         if refused:
-            raise RefusedCallError(status, orjson.loads(answer)["error"])
+            raise RefusedCallError(status, orjson.loads(answer)["error"], retry_after)
         if len(answer) <= _LONG:
             return shape(orjson.loads(answer))
         return await self.parts.threads.run(lambda: shape(orjson.loads(answer)))
@@ -123,8 +126,9 @@ class InnerCalls:
             "state": state,
         }
 
-    async def _answer(self, scope: Scope, data: bytes) -> tuple[int, bytes]:
-        status, parts = 0, []
+    async def _answer(self, scope: Scope, data: bytes) -> tuple[int, str | None, bytes]:
+        """The status, the header `Retry-After`, and the body."""
+        status, headers, parts = 0, Headers(), []
         unread = [data]
 
         async def receive() -> Message:
@@ -133,9 +137,9 @@ class InnerCalls:
             return {"type": "http.request", "body": unread.pop(), "more_body": False}
 
         async def send(message: Message) -> None:
-            nonlocal status
+            nonlocal status, headers
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, headers = message["status"], Headers(raw=message["headers"])
             else:
                 parts.append(message.get("body", b""))
 
@@ -143,8 +147,8 @@ class InnerCalls:
             await self._request.app.router(scope, receive, send)
         except Exception:
             log.exception("tool_failed", tool=self._tool, method=scope["method"], path=scope["path"])
-            return HTTPStatus.INTERNAL_SERVER_ERROR.value, _FAILED
-        return status, b"".join(parts)
+            return HTTPStatus.INTERNAL_SERVER_ERROR.value, None, _FAILED
+        return status, headers.get("retry-after"), b"".join(parts)
 
 
 def _in_path(name: str) -> str:

@@ -15,7 +15,7 @@ from gateway.contract.reasons import Reason
 from gateway.jobs.job import FINAL_STATUSES
 from gateway.web.authorisation import for_everybody, needs
 from gateway.web.dependencies import JobId, Router
-from gateway.web.errors import RETRY_AFTER, problem, problems
+from gateway.web.errors import problem, problems
 from gateway.web.inner_calls import InnerCalls, RefusedCallError
 from gateway.web.middleware import MERELY_COUNTED
 from gateway.web.routes.jobs import LONGEST_WAIT
@@ -60,8 +60,7 @@ IdempotencyKey = Annotated[str, Header(alias="x-idempotency-key", max_length=255
 async def refused(request: Request, error: Exception) -> Response:
     """The answer to a call that a route of ours has refused."""
     assert isinstance(error, RefusedCallError)  # noqa: S101 - registered for nothing else
-    is_later = error.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
-    headers = {"Retry-After": str(RETRY_AFTER)} if is_later else None
+    headers = {"Retry-After": error.retry_after} if error.retry_after else None
     return problem(request.scope, error.status, error.code, error.message, detail=error.detail, headers=headers)
 
 

@@ -18,7 +18,7 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import Scope
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import SpiderInfo
-from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.job import Job, JobStatus, KeyBudget
 from gateway.projects.eggs import SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.settings import Settings
@@ -121,6 +121,14 @@ def test_a_page_is_given_once_its_job_has_ended(door: Firecrawl) -> None:
     (anew,) = door.waiting("firecrawl-scrape")
     assert late.json()["details"] == {"job_id": anew.id}
     door.call("POST", f"/jobs/{anew.id}/cancel")
+
+
+def test_who_has_spent_a_budget_is_told_when_to_come_again(door: Firecrawl) -> None:
+    keys = KeyIssue(KeyStore(door.board.database))
+    door.keys["poor"] = str(keys.issue("cleo", [Scope.AGENT], budget=KeyBudget(pages=5)).token)
+    answer = door.call("POST", "/v2/crawl", {"url": URL, "sitemap": "skip", "limit": 6}, who="poor")
+    assert (answer.status_code, answer.json()["code"]) == (429, "budget_spent")
+    assert f"ask again in {answer.headers['Retry-After']} seconds" in answer.json()["error"]
 
 
 def test_a_page_that_cannot_be_fetched_says_why(door: Firecrawl) -> None:
