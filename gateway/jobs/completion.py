@@ -342,12 +342,14 @@ class Pausing:
                 # None: the job has changed in the meantime
             raise ConflictError(f"the job changes all the time (it is {job.status}); ask again")
 
-    def resume(self, job_id: str, by: str | None = None) -> Job:
+    def resume(self, job_id: str, by: str | None = None, budget_key: str | None = None) -> Job:
         """Have a paused job wait for a slot again, and return it. Raises `JobNotFoundError`, and `ConflictError` if
-        it is not paused.
+        it is not paused, or if it takes from another budget than that of the caller's key, or from none.
         """
         with mongo_errors():
             job = self._jobs.get(job_id)
+            if budget_key and not (job.budget and job.budget.key_id == budget_key):
+                raise ConflictError("it takes nothing from this key's budget: only another key can resume it")
             if job.status is JobStatus.PAUSED and (resumed := self._completion.resume(job, by)):
                 return resumed
             now = self._jobs.get(job_id)

@@ -264,7 +264,7 @@ def resume_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView:
     """
     if parts[JobOrSchedule].is_schedule(job_id):
         raise ConflictError(f"it is a schedule: POST /schedules/{job_id}/resume goes on with its next run")
-    return JobStatusView.of(parts[Pausing].resume(job_id, caller.name))
+    return JobStatusView.of(parts[Pausing].resume(job_id, caller.name, caller.budget_key))
 
 
 @router.post(

@@ -98,3 +98,16 @@ def test_a_budget_that_limits_nothing_or_can_be_evaded_is_refused(door: AgentsDo
     answer = door.http("root", "POST", "/keys", json=asked)
     assert answer.status_code == 422
     assert "budget" in answer.json()["error"]["detail"]["field"]
+
+
+def test_a_key_with_a_budget_goes_on_with_nothing_that_takes_from_another(
+    door: AgentsDoor, key: dict[str, Any]
+) -> None:
+    ask = {**CRAWL, "start_urls": [f"https://example.com/{key['key_id']}"], "max_pages": 2}
+    for payer, resumed in (("anne", 409), ("spender", 200)):
+        ask["start_urls"] = [f"{ask['start_urls'][0]}/{payer}"]
+        job = door.http(payer, "POST", "/crawl", json=ask).raise_for_status().json()["job_id"]
+        door.http(payer, "POST", f"/jobs/{job}/pause").raise_for_status()
+        assert door.http("spender", "POST", f"/jobs/{job}/resume").status_code == resumed
+        if resumed != 200:
+            assert door.http("anne", "POST", f"/jobs/{job}/resume").status_code == 200
