@@ -352,6 +352,10 @@ class NodeSettings(_Base):
         return str(self.node_url or f"http://127.0.0.1:{self.scrapyd_port}").rstrip("/")
 
 
+def _none_if_empty(value: object) -> object:
+    return value or None
+
+
 class ScrapydSettings(NodeSettings):
     """The settings that a node's Scrapyd may know, but its spiders may not."""
 
@@ -383,10 +387,7 @@ class ScrapydSettings(NodeSettings):
     #: The origin, `https://bots.example`, at which the gateway serves the directory with its public key.
     web_bot_auth_url: HttpUrl | None = None
 
-    @field_validator("web_bot_auth_key", "web_bot_auth_url", mode="before")
-    @classmethod
-    def _unset_if_empty(cls, value: object) -> object:
-        return value or None
+    _no_identity_if_empty = field_validator("web_bot_auth_key", "web_bot_auth_url", mode="before")(_none_if_empty)
 
     @model_validator(mode="after")
     def _bot_has_key_and_url(self) -> Self:
@@ -582,14 +583,11 @@ class Settings(ScrapydSettings):
             raise ValueError("must be like 1200/minute;50/second (second, minute, hour or day), or none")
         return value.strip() if value else None
 
-    @field_validator(
+    _no_place_if_empty = field_validator(
         *("files_url", "files_endpoint", "files_region", "files_access_key", "otel_exporter_otlp_endpoint"),
         "public_url",
         mode="before",
-    )
-    @classmethod
-    def _none_if_empty(cls, value: object) -> object:
-        return value or None
+    )(_none_if_empty)
 
     @field_validator("files_url")
     @classmethod
