@@ -290,16 +290,14 @@ class Budgets:
 
     @state_change("budgets.charge")
     def _replace(self, name: str, job_id: str, old: Reservation, new: Reservation) -> None:
-        as_read = {"_id": name, f"open.{job_id}.at": old.at, f"open.{job_id}.attempt": old.attempt}
-        self._days.update_one(as_read, {"$set": {f"open.{job_id}": new.model_dump()}})
+        self._days.update_one(_as_read(name, job_id, old), {"$set": {f"open.{job_id}": new.model_dump()}})
 
     @state_change("budgets.give_back")
     def _remove(self, name: str, job_id: str, old: Reservation, rest: Amounts) -> bool:
-        as_read = {"_id": name, f"open.{job_id}.at": old.at, f"open.{job_id}.attempt": old.attempt}
         change: Document = {"$unset": {f"open.{job_id}": ""}}
         if given := {f"used.{one}": -amount for one, amount in rest.items() if amount}:
             change["$inc"] = given
-        return self._days.update_one(as_read, change).modified_count == 1
+        return self._days.update_one(_as_read(name, job_id, old), change).modified_count == 1
 
     @state_change("budgets.forget")
     def forget(self, before: datetime, limit: int) -> int:
@@ -327,6 +325,11 @@ class Budgets:
 
     def _is_past(self, moment: datetime | None) -> bool:
         return moment is not None and moment <= self._clock()
+
+
+def _as_read(name: str, job_id: str, reservation: Reservation) -> Document:
+    """Finds the day if nobody has changed the reservation since it was read."""
+    return {"_id": name, f"open.{job_id}.at": reservation.at, f"open.{job_id}.attempt": reservation.attempt}
 
 
 def _use_of(document: Document) -> tuple[object, object]:
