@@ -231,7 +231,7 @@ def _single(found: SchedulesCalendar, zone: tzinfo, dates: Sequence[date]) -> Si
 
 def _day(runs: list[WeekRun], *, is_first: bool, is_last: bool) -> Day:
     """`is_first`, `is_last`: the day may have more past runs, or more coming ones."""
-    if len(runs) <= _SHOWN:
+    if len(runs) <= _SHOWN and not (is_first or is_last):
         return Day(runs, [])
     kinds = Counter((run.status, run.word.partition(" ")[0] if run.status == "late" else run.word) for run in runs)
     counts = []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 import redis
 import redis.asyncio
@@ -194,7 +194,13 @@ async def wait_for_end(feed: Feed, changed: asyncio.Event, seconds: float) -> No
 _TIMEOUT = 5.0
 _MAX_BACKOFF = 5.0
 
-StatusListener = Callable[[dict[str, Any]], None]
+
+class StatusListener(Protocol):
+    def receive(self, message: dict[str, Any]) -> None:
+        """Take one `status` message of any job (see `gateway/jobs/messages.py`)."""
+
+    def have_missed(self) -> None:
+        """Messages may have been lost up to now; from now on they arrive."""
 
 
 class Hub:
@@ -246,7 +252,7 @@ class Hub:
 
     @contextmanager
     def every_status(self, listener: StatusListener) -> Iterator[None]:
-        """Hand `listener` each `status` message of any job (see `gateway/jobs/messages.py`)."""
+        """Tell `listener` about all jobs, for as long as the context lasts."""
         self._status_listeners.add(listener)
         try:
             yield
@@ -336,7 +342,10 @@ class Hub:
             feed.receive(messages.decode(message["data"]))
 
     def _receive_any(self, message: dict[str, Any]) -> None:
-        if message["type"] == "message":
+        if message["type"] == "subscribe":
+            for listener in tuple(self._status_listeners):
+                listener.have_missed()
+        elif message["type"] == "message":
             event = messages.decode(message["data"])
             for listener in tuple(self._status_listeners):
-                listener(event)
+                listener.receive(event)

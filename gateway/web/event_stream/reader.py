@@ -264,18 +264,32 @@ class Overview:
         with ExitStack() as stack:
             if not job_ids:
                 # listen before the jobs are read, so that no change between the snapshot and the events is missed
-                stack.enter_context(self._hub.every_status(newcomers.receive))
+                stack.enter_context(self._hub.every_status(newcomers))
             jobs = await self.jobs(job_ids, user_id)
             followed = _Followed(self._hub)
             stack.callback(followed.leave_all)
             followed.add(jobs)
             yield RETRY + event("snapshot", {"jobs": [describe(job) for job in jobs]})
             while not closing():
+                await self._catch_up(newcomers, user_id)
                 if chunk := followed.news() + await self._meet(newcomers, followed):
                     yield chunk
                 # a fixed pace instead of a signal: it limits the work, however fast changes come
                 await asyncio.sleep(_PACE)
         yield FAREWELL
+
+    async def _catch_up(self, newcomers: _Newcomers, user_id: str | None) -> None:
+        """Read what lost messages would have told: jobs that began while none arrived."""
+        if not newcomers.has_missed:
+            return
+        newcomers.has_missed = False
+        try:
+            jobs = await self.jobs((), user_id)
+        except UnavailableError:
+            newcomers.have_missed()
+            return
+        for job in jobs:
+            newcomers.receive({"job_id": job.id, "user_id": job.user_id, "data": status_data(job)})
 
     async def _meet(self, newcomers: _Newcomers, followed: _Followed) -> bytes:
         """Changes of jobs that are not followed. New jobs are followed from now on, while there is room."""
@@ -302,6 +316,10 @@ class _Newcomers:
     #: The user whose jobs are shown; `None` for the jobs of all users.
     _user_id: str | None
     _of_users: dict[str, deque[dict[str, Any]]] = field(init=False, factory=dict)
+    has_missed: bool = field(init=False, default=False)
+
+    def have_missed(self) -> None:
+        self.has_missed = True
 
     def receive(self, message: dict[str, Any]) -> None:
         user_id = message["user_id"]

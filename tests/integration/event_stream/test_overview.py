@@ -124,6 +124,22 @@ async def test_a_burst_of_one_user_hides_no_new_job_of_another(
             assert (await news(listener, "status", new.id))["status"] == "pending"
 
 
+@pytest.mark.parametrize("user", ["ada", None])
+async def test_a_job_whose_message_was_lost_is_told_when_messages_arrive_again(
+    streams: Gateway, play: MakePlay, redis_client: redis.Redis, user: str | None
+) -> None:
+    async with streams.stream("/events", **({"user_id": user} if user else {})) as listener:
+        await listener.until("snapshot")
+        new, other = play(user_id="ada"), play(user_id="bob")
+        redis_client.client_kill_filter(_type="pubsub")
+        assert (await news(listener, "status", new.id))["status"] == "pending"
+        new.start()
+        while (await news(listener, "status", new.id))["status"] != "running":
+            pass
+        told = {event["job_id"] for event in listener.heard.of("status")}
+        assert told == ({new.id} if user else {new.id, other.id})
+
+
 async def test_a_job_that_is_made_while_the_snapshot_is_read_is_told(
     database: Database[Document], valkey: StoreProcess, play: MakePlay
 ) -> None:
