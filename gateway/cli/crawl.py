@@ -274,8 +274,11 @@ def save_items(api: Api, job_id: str, item_format: str, output: str, **query: An
 
 
 def save(api: Api, path: str, item_format: str, output: str, *, escape_formulas: bool = True, **query: Any) -> None:
-    """A file is complete or not there; on a terminal control characters are made visible."""
+    """A file is complete or not there; on a terminal control characters are made visible. A CSV file begins with the
+    mark by which spreadsheets know UTF-8, unless it is to be as it was scraped.
+    """
     query |= {"format": item_format, "escape_formulas": None if escape_formulas else "false"}
+    query["bom"] = "true" if item_format == "csv" and output != STDOUT and escape_formulas else None
     pieces, to_terminal = api.download(path, **query), output == STDOUT and sys.stdout.isatty()
     with writing(output) as file:
         for piece in _visible_lines(pieces, item_format) if to_terminal else pieces:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import wraps
 from getpass import getpass
 from inspect import Parameter, Signature
@@ -21,6 +21,7 @@ import typer
 
 from gateway.cli.api import ApiError
 from gateway.cli.terminal import Record, given
+from gateway.clock import utc_now
 from gateway.contract.log_line import LEVELS
 
 #: What stands for a value in the help, if the option does not say it.
@@ -193,6 +194,8 @@ def timing(
 
 _AGO = re.compile(r"([0-9]{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+#: Days by name, and how many of them ago they began.
+_DAYS = {"today": 0, "yesterday": 1}
 
 
 def moment(name: str, about: str) -> Parameter:
@@ -201,14 +204,19 @@ def moment(name: str, about: str) -> Parameter:
     def read(text: str | None) -> str | None:
         return read_moment(text, f"--{name}")
 
-    return option(name, about, metavar="TIME|2h", callback=read)
+    return option(name, about, metavar="TIME|2h|today", callback=read)
 
 
 def read_moment(text: str | None, option: str) -> str | None:
-    """As `read_time`, or how long ago it was: `2h`. Raises `BadParameter`."""
+    """As `read_time`; or how long ago it was, `2h`; or the beginning of a day by this machine's clock, `yesterday`.
+    Raises `BadParameter`.
+    """
+    if text and (days := _DAYS.get(text.strip().lower())) is not None:
+        # a date has no offset: midnight's own is found, also where the clocks have changed since
+        text = (utc_now().astimezone().date() - timedelta(days=days)).isoformat()
     if text and (ago := _AGO.fullmatch(text.strip())):
-        return (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat(timespec="milliseconds")
-    return read_time(text, option, "2h, for two hours ago, ")
+        return (utc_now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat(timespec="milliseconds")
+    return read_time(text, option, "2h, for two hours ago, today, yesterday, ")
 
 
 def read_time(text: str | None, option: str, before: str = "") -> str | None:

@@ -289,7 +289,7 @@ def test_the_tutorial_leads_to_where_it_says(run: Run, example: Example, tmp_pat
     tried, cows = (_lines(project / name) for name in ("ships.jsonl", "cows.jsonl"))
     assert (len(tried), [ship["name"] for ship in cows]) == (5, ["The Little Anna"])
     headers = {
-        name: (project / name).read_text().splitlines()[0]
+        name: (project / name).read_text("utf-8-sig").splitlines()[0]
         for name in ("ships.csv", "old.csv", "new.csv", "today.csv")
     }
     assert headers == {"ships.csv": "name,story", "old.csv": "name,story"} | dict.fromkeys(

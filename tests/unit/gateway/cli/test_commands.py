@@ -147,7 +147,7 @@ def test_items_go_to_the_file_in_the_format_of_its_name(gateway: StandIn, run: R
     done = run("crawl", "https://example.com", "--output", "pages.csv")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "pages.csv").read_text() == "url\nhttps://example.com\n"
-    assert gateway.asked(f"/jobs/{JOB}/items")[0].query == "format=csv"
+    assert gateway.asked(f"/jobs/{JOB}/items")[0].query == "format=csv&bom=true"
 
 
 def test_items_on_stdout_stand_alone(gateway: StandIn, run: Run) -> None:
@@ -597,4 +597,11 @@ def test_requests_are_a_table_or_a_file(gateway: StandIn, run: Run, tmp_path: Pa
     gateway.says(f"GET /jobs/{JOB}/requests", Answer(200, b"url\r\n", content_type="text/csv"))
     assert run("requests", JOB, "-o", "x.csv").returncode == 0
     assert (tmp_path / "x.csv").read_bytes() == b"url\r\n"
-    assert gateway.requests[-1].query == "format=csv"
+    assert gateway.requests[-1].query == "format=csv&bom=true"
+    # as it was found, and what other programs read from a pipe
+    for words, query in (
+        (("-o", "x.csv", "--no-escape-formulas"), "format=csv&escape_formulas=false"),
+        (("--format", "csv"), "format=csv"),
+    ):
+        assert run("requests", JOB, *words).returncode == 0
+        assert gateway.requests[-1].query == query

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from unit.gateway.cli.test_datasets import DATASET
 from unit.gateway.cli.test_nodes import UP
 from unit.gateway.cli.test_schedules import SCHEDULE
 from unit.gateway.cli.test_sites import SITE, TARGET
+
+from gateway.cli import options
 
 OTHER = f"5f0c{JOB[4:][::-1]}"
 SUMMARY: dict[str, Any] = {
@@ -93,6 +97,25 @@ def test_that_nothing_matches_is_another_thing_than_that_there_is_nothing(gatewa
     for filters in (("--status", "error"), ("--project", "shop"), ("--since", "2h")):
         assert run("jobs", *filters).stderr == "no jobs match\n"
     assert "'2x' is not a time such as 2h, " in " ".join(run("jobs", "--since", "2x").stderr.split())
+
+
+@pytest.mark.parametrize(("now", "since", "begins"), [
+    ("2027-06-15T09:00:00Z", "today", "2027-06-15T00:00:00+02:00"),
+    ("2027-06-14T22:30:00Z", "Yesterday", "2027-06-14T00:00:00+02:00"),
+    # the clocks went forward at two
+    ("2027-03-28T09:00:00Z", "today", "2027-03-28T00:00:00+01:00"),
+])  # fmt: skip
+def test_a_day_begins_at_midnight_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, now: str, since: str, begins: str
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Paris")
+    time.tzset()
+    monkeypatch.setattr(options, "utc_now", lambda: datetime.fromisoformat(now))
+    try:
+        assert options.read_moment(since, "--since") == begins
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("group", LISTS)
