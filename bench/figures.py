@@ -1,4 +1,4 @@
-"""Writes what `bench/results.json` has into the tables of `docs/figures.md`: `python -m bench.figures`."""
+"""Writes what `bench/results.json` has into `docs/figures.md` and its charts: `python -m bench.figures`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from bench.charts import chart
 from bench.runner import RESULTS, ROOT, read
 from bench.table import Row, render
 
 PAGE = ROOT / "docs" / "figures.md"
+CHARTS = ROOT / "docs" / "figures"
 #: A table stands between this line, which names its benchmarks, and the end of its code block.
 _TABLE = re.compile(
     r"(?<=<!-- bench: )(?P<names>[a-z -]+)(?P<fence> -->\n```\n)(?P<table>.*?)(?=\n```$)", re.MULTILINE | re.DOTALL
@@ -18,13 +20,26 @@ _TABLE = re.compile(
 
 def page(text: str, results: Mapping[str, Any]) -> str:
     """The text with its tables as the results have them. Raises `KeyError` for a benchmark without results."""
+    return _TABLE.sub(lambda found: found["names"] + found["fence"] + render(_rows(found, results)), text)
 
-    def table(found: re.Match[str]) -> str:
-        rows = [Row(**row) for name in found["names"].split() for row in results[name]["rows"]]
-        return found["names"] + found["fence"] + render(rows)
 
-    return _TABLE.sub(table, text)
+def charts(text: str, results: Mapping[str, Any]) -> dict[str, str]:
+    """A picture of each table, by the name of the table's first benchmark. Raises `KeyError` as `page` does."""
+    return {found["names"].split()[0]: chart(_rows(found, results)) for found in _TABLE.finditer(text)}
+
+
+def _rows(table: re.Match[str], results: Mapping[str, Any]) -> list[Row]:
+    return [Row(**row) for name in table["names"].split() for row in results[name]["rows"]]
+
+
+def write() -> None:
+    results = read(RESULTS)
+    text = page(PAGE.read_text(encoding="utf-8"), results)
+    PAGE.write_text(text, encoding="utf-8")
+    CHARTS.mkdir(exist_ok=True)
+    for name, picture in charts(text, results).items():
+        (CHARTS / f"{name}.svg").write_text(picture, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), read(RESULTS)), encoding="utf-8")
+    write()

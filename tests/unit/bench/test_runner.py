@@ -4,15 +4,18 @@ import json
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import psutil
 import pytest
 
 from bench import figures, runner
+from bench.charts import chart
 from bench.effort import Effort
 from bench.runner import Benchmark, Result, read, run_one, write
 from bench.table import Row, is_met, render
 
+SVG = "{http://www.w3.org/2000/svg}"
 ROW = Row("pages", "1/s", 9.0, 10.0, "a peer", 0.9, ">= 0.8")
 WRITES = f"import json, sys; json.dump([{ROW._asdict()!r}], open(sys.argv[-1], 'w'))"
 
@@ -76,6 +79,19 @@ def test_a_ratio_meets_what_is_wanted_or_does_not(wanted: str, *, met: bool | No
 def test_the_page_has_what_was_measured() -> None:
     text = figures.PAGE.read_text(encoding="utf-8")
     assert figures.page(text, read(runner.RESULTS)) == text, "run `make bench`, or `python -m bench.figures`"
+    drawn = {path.stem: path.read_text(encoding="utf-8") for path in figures.CHARTS.iterdir()}
+    assert figures.charts(text, read(runner.RESULTS)) == drawn, "run `make bench`, or `python -m bench.figures`"
+    assert all(f"(figures/{name}.svg)" in text for name in drawn)
+
+
+def test_a_chart_shows_both_figures_and_the_target_on_one_scale() -> None:
+    row = ROW._replace(what="pages & <more>", ours=30.0, beside=60.0, ratio=0.5, wanted=">= 0.75")
+    drawn = ET.fromstring(chart([row]))
+    kinds = [(one.get("class"), one.get("width")) for one in drawn.iter(f"{SVG}rect")][-2:]
+    assert kinds == [("missed", "165.0"), ("beside", "330.0")]
+    assert [one.get("d") for one in drawn.iter(f"{SVG}path")][-1].startswith("M717.5,")
+    words = [one.text for one in drawn.iter(f"{SVG}text")]
+    assert {"pages & <more>", f"beside: {row.beside_what}", f"30 {row.unit}"} <= set(words)
 
 
 def test_tables_of_the_page_are_replaced() -> None:
