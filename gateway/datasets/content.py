@@ -1,7 +1,8 @@
-"""Which items are the same, and which have the same content.
+"""Decides which items are the same item, and which have the same content.
 
-Content is hashed in a normal form: fields sorted by name, ignored ones left out, dates, numbers and white space
-spelled in one way. Otherwise a newer Scrapy, which spells dates in another way, would make every item a changed one.
+Content is hashed in a normal form: fields are sorted by name, ignored fields are left out, and dates, numbers and
+white space are written in one way. Without a normal form, a new version of Scrapy that writes dates differently would
+turn every item into a changed item.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ URL_FIELD = "url"
 _DIGEST = 16
 #: A time as `json`, `orjson`, Scrapy and `str()` write it.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
-#: The largest integer up to which floats and integers are the same numbers.
+#: Below this, each integer has an exact float, so 12.0 and 12 count as the same number.
 _EXACT = 1 << 53
-#: A URL of which each character is in its canonical form already.
+#: A URL that is in its canonical form already. Matching this is faster than `canonical_url`.
 _PLAIN_URL = re.compile(r"https?://[a-z0-9][a-z0-9.-]*[a-z0-9]/[A-Za-z0-9/._~-]*(\?[A-Za-z0-9=&._~-]*)?")
-#: Characters that are shown of a value of the key.
+#: Longer values of a key are cut to this many characters before they are shown.
 _SHOWN = 1000
 
 Key = dict[str, Any]
 
 
 def key_of(row: Row, fields: Sequence[str], content: str) -> Key | None:
-    """The values of the key's `fields`, in their normal form; `None` if one of them is empty. Without fields, it is
-    the canonical `url`, or the hash of the `content` if there is none.
+    """The values of the key's `fields`, in their normal form; `None` if one of them is empty. Without `fields`, the
+    key is the canonical `url` of the item; for an item without a URL it is `content`, the hash of its content.
     """
     if not fields:
         url = row.get(URL_FIELD)
@@ -46,7 +47,7 @@ def key_of(row: Row, fields: Sequence[str], content: str) -> Key | None:
     return None if any(value in _EMPTY for value in key.values()) else key
 
 
-#: `MISSING` is what a row without the field has.
+#: Values that count as empty. `value_of` returns `MISSING` for a row without the field.
 _EMPTY: list[Any] = [MISSING, None, "", [], {}]
 
 
@@ -56,12 +57,14 @@ def _url(url: str) -> str:
 
 
 def key_hash(key: Key) -> str:
-    """32 hexadecimal digits. The names of the fields do not count, because they belong to the dataset."""
+    """32 hexadecimal digits. Only the values are hashed: all keys of a dataset have the same field names."""
     return _hashed(as_json(list(key.values())))
 
 
 def shown_key(key: Key) -> dict[str, Any]:
-    """The key as it is stored and shown: values cut, and names that every MongoDB takes."""
+    """The key as it is stored and shown: long values are cut, and `.` and `$` in names are replaced by characters
+    that every MongoDB accepts.
+    """
     return {name.replace(".", "\uff0e").replace("$", "\uff04"): _cut(value) for name, value in key.items()}
 
 
@@ -78,7 +81,7 @@ def content_hash(row: Mapping[str, Any], ignore: Collection[str]) -> str:
     try:
         return _hashed(orjson.dumps(_normal(kept), option=orjson.OPT_SORT_KEYS))
     except (TypeError, RecursionError):
-        # an integer beyond 64 bits, half a surrogate pair, or deeper than anything should be
+        # orjson refuses half a surrogate pair, and items that are nested too deeply
         return _hashed(repr(kept).encode("utf-8", "replace"))
 
 
@@ -130,17 +133,17 @@ def _hashed(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
-# --- what is different in a changed item
+# --- the differences of a changed item
 
-#: Bytes of JSON that the differences of one item may have; more are not kept, the items themselves are.
+#: The differences of one item are stored only if they have at most this many bytes of JSON.
 MAX_DIFFERENCES = 256 << 10
 
 
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], ignore: Collection[str]
 ) -> list[dict[str, Any]] | None:
-    """`{"field", "previous", "current"}` for each field that is different in the normal form, in the order of the
-    later item; `None` if they are too large.
+    """`{"field", "previous", "current"}` for each field whose normal form is different, in the order of the fields of
+    `after`; `None` if the differences are larger than `MAX_DIFFERENCES`.
     """
     old, new = (_without(row, ignore) if ignore else row for row in (before, after))
     names = dict.fromkeys((*new, *old))

@@ -15,20 +15,21 @@ from gateway.contract.crawl import CrawlSpec, DatasetOptions
 from gateway.contract.seen_pages import SKIP_SEEN
 from gateway.exports.export import ExportOrder, ExportWhat
 
-#: How content is hashed (`content.py`). A dataset whose records have hashes of another form hashes them again.
+#: The version of the normal form in which content is hashed (`content.py`). Records with hashes of another version
+#: are hashed again.
 FORM = 1
 DEFAULT_CONFIRM = 1
 DEFAULT_DROP_GUARD = 0.2
-#: A run that removes no more records than this is never held for what it removes.
+#: `drop_guard` never holds a run that removes at most this many records.
 FEW_REMOVED = 3
-#: The examples that are kept of a held run, and of items that are left out.
+#: Examples that a run keeps of items without a key.
 EXAMPLES = 3
-#: The most scopes whose last runs a dataset remembers.
+#: At most this many scopes of a dataset are kept in `heads`.
 MAX_SCOPES = 1000
 
 
 class Lease(BaseModel, extra="ignore"):
-    """A worker folds a run of this dataset; nobody else does before the lease is over."""
+    """The right of one worker to fold runs into this dataset, until the lease ends."""
 
     token: str
     until: datetime
@@ -49,35 +50,38 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
     empty_values: tuple[str, ...] = ()
     #: The JSON Schema that each item has to fit, as text; empty if there is none.
     item_schema: str = ""
-    #: What is written of each published run.
+    #: The files that are written after each published run.
     exports: tuple[ExportOrder, ...] = ()
-    #: The last published run, its plan, and the number of its last change: what has a higher number is not visible.
+    #: The last published run, its plan, and the number of its last change. Changes with higher numbers are not
+    #: visible.
     head_run: str | None = None
     head_plan: str | None = None
     head_seq: int = 0
-    #: All changes up to this one are in the records.
+    #: The changes up to this number are applied to the records.
     applied_seq: int = 0
-    #: The number of the last change that is no longer kept.
+    #: The changes up to this number are deleted.
     floor_seq: int = 0
     #: How many items are present.
     items: int = 0
     #: How many runs were published.
     runs: int = 0
-    #: When the newest published run of each scope had started. One that started before is not published after it.
+    #: When the newest published run of each scope started. A run of that scope that started earlier is not published
+    #: any more.
     heads: dict[str, datetime] = Field(default_factory=dict)
-    #: Only runs that started then or later teach what is normal; absent until somebody has said that much is new.
+    #: What is normal is learned only from runs that started at this time or later; absent until a user accepts a run
+    #: as the new normal.
     learn_from: datetime | None = None
-    #: When the newest complete run had ended: until then, each present item was seen.
+    #: When the newest complete run ended. A complete run has seen every item of its scope.
     complete_at: datetime | None = None
     lease: Lease | None = None
     created_at: datetime
     updated_at: datetime
-    #: Since when it is being deleted. Nothing else changes it any more.
+    #: When a user deleted the dataset. Afterwards its documents are only removed.
     deleted_at: datetime | None = None
 
     @property
     def hashing(self) -> str:
-        """What the content hash of a record depends on besides its item."""
+        """Identifies how content is hashed: the version of the normal form, and the ignored fields."""
         return f"{FORM}:{digest(sorted(self.ignore))}"
 
     @property
@@ -102,7 +106,8 @@ class ChangeType(StrEnum):
     NEW = "new"
     CHANGED = "changed"
     REMOVED = "removed"
-    #: Not for readers: a record was seen, or missed, in a way that its next removal depends on.
+    #: Marks, which readers do not see: a run has seen the record again, or has missed it without removing it. They
+    #: change the record's `scopes`, which decide when it is removed.
     SEEN = "seen"
     MISSED = "missed"
 
@@ -112,7 +117,7 @@ SHOWN = (ChangeType.NEW, ChangeType.CHANGED, ChangeType.REMOVED)
 
 
 class Difference(BaseModel, extra="ignore"):
-    """One field of a changed item. A field that is missing is `None` there."""
+    """One field of a changed item. `previous` or `current` is `None` where the item does not have the field."""
 
     field: str
     previous: Any = None
@@ -127,19 +132,18 @@ class Record(BaseModel, populate_by_name=True, extra="ignore"):
     #: The item, or its JSON text if BSON cannot hold it.
     item: dict[str, Any] | None = None
     raw: str | None = None
-    #: Of its content, and by which `Dataset.hashing` it was made.
+    #: The hash of the content, and the `Dataset.hashing` with which it was made.
     hash: str
     hashed_by: str
-    #: The change that made it what it is, and the job of that run.
+    #: The number of the last change that readers see, and the job of its run.
     seq: int
     run: str
-    #: The last change that was applied to it, marks included.
+    #: The number of the last change that was applied to it, marks included.
     applied: int
     first_seen: datetime
     changed_at: datetime
-    #: The scopes in which it is there, each with the number of complete runs in a row that have missed it.
+    #: The scopes in which the item is present. The number counts the complete runs in a row that have missed it.
     scopes: dict[str, int] = Field(default_factory=dict)
-    #: It is not present any more.
     removed: bool = False
 
     @property
@@ -148,8 +152,8 @@ class Record(BaseModel, populate_by_name=True, extra="ignore"):
 
 
 class ItemChange(BaseModel, populate_by_name=True, extra="ignore"):
-    """One document of `dataset_changes`, with the id `<dataset>:<number>:<plan>`. It has all that its record will
-    have, so that the record can be made from it alone, any number of times. It is visible once its plan is published.
+    """One document of `dataset_changes`, with the id `<dataset>:<number>:<plan>`. It has all fields of the record, so
+    the record can be made from the change alone, any number of times. Readers see it once its plan is published.
     """
 
     id: str = Field(alias="_id")
@@ -160,12 +164,12 @@ class ItemChange(BaseModel, populate_by_name=True, extra="ignore"):
     type: ChangeType
     key_hash: str
     key: dict[str, Any] = Field(default_factory=dict)
-    #: The item; of a removed one the last that was known. Marks have none.
+    #: The item; for a removed item, its last known content. Marks have none.
     item: dict[str, Any] | None = None
     raw: str | None = None
     hash: str = ""
     hashed_by: str = ""
-    #: What is different in a changed item; `None` if it is too large to be kept here.
+    #: The differences of a changed item; `None` if they are too large to be stored.
     differences: list[Difference] | None = None
     at: datetime
     first_seen: datetime
@@ -173,7 +177,7 @@ class ItemChange(BaseModel, populate_by_name=True, extra="ignore"):
 
     @property
     def change_id(self) -> str:
-        """The same for every telling of this change."""
+        """Identifies the change for receivers: the same whenever the change is sent again."""
         return f"{self.run}:{self.key_hash}"
 
     def to_record(self) -> dict[str, Any]:
@@ -192,44 +196,45 @@ class RunState(StrEnum):
     #: Its changes are being written; nobody sees them yet.
     PLANNED = "planned"
     PUBLISHED = "published"
-    #: It differs from what is normal. A person decides about it, or a better run replaces it.
+    #: The run differs from what is normal, and waits until a user accepts or rejects it, or a later run replaces it.
     HELD = "held"
     REJECTED = "rejected"
-    #: It looked wrong while it was going on, so its crawl was paused. Once that has ended, it is judged as a whole.
+    #: The run was not normal while its crawl was running, so the crawl was paused. The whole run is judged once the
+    #: crawl has ended.
     PAUSED = "paused"
     #: A run of the same scope that started later is published already.
     SUPERSEDED = "superseded"
     #: The crawl failed or was cancelled.
     SKIPPED = "skipped"
-    #: It could not be folded, for a reason that stays; `message` says it.
+    #: The run could not be folded, and another try would not help; `message` has the reason.
     FAILED = "failed"
 
 
 class Incomplete(StrEnum):
-    """Why a run says nothing about items that it did not find."""
+    """Why a run is incomplete: an incomplete run removes no items, because it may not have seen all of them."""
 
     NOT_FINISHED = "not_finished"
     OWN_LIMIT = "own_limit"
     ENDED_EARLY = "ended_early"
     ITEMS_LOST = "items_lost"
-    #: It has left out pages that were seen lately.
+    #: The crawl skipped pages that an earlier crawl had seen recently.
     SEEN_SKIPPED = "seen_skipped"
 
 
 class RunCounts(BaseModel, extra="ignore"):
-    """What a run would change, or has changed."""
+    """How many items a run changes, or would change if it were published."""
 
-    #: Items that the run has found, each key once.
+    #: Items of the run. Items with the same key count once.
     items: int = 0
     new: int = 0
     changed: int = 0
     removed: int = 0
     same: int = 0
-    #: Present items of its scope that it did not find and that are not removed yet.
+    #: Present items of the scope that the run did not find, but that are not removed yet (`confirm_removed`).
     missed: int = 0
-    #: Items whose key another, later item of the run has, too.
+    #: Items that a later item of the same run with the same key replaces.
     repeated: int = 0
-    #: Items that are left out because they have no value in a field of the key.
+    #: Items that are left out because a field of the key is empty.
     without_key: int = 0
     #: Items that are left out because they break the dataset's schema.
     set_apart: int = 0
@@ -240,31 +245,31 @@ class StoredFinding(BaseModel, extra="ignore"):
 
     code: str
     field: str | None = None
-    #: The type that values of the field usually have, if they have another one.
+    #: The usual type of the field's values, if the finding is that they have another type.
     type: str | None = None
     normal: float | None = None
     here: float | None = None
-    #: Whether it holds the run. Otherwise it is only shown: too few runs are known, or the change does no harm.
+    #: Whether the finding holds the run. Otherwise it is only shown: too few runs are known, or it is only a notice.
     holds: bool = True
     message: str
 
 
 class SchemaBreak(BaseModel, extra="ignore"):
-    """How items of a run break the schema of its dataset."""
+    """One way in which items of a run break the dataset's schema."""
 
-    #: Its path, without places in arrays; absent if it is about the item as a whole.
+    #: The path of the field, without positions in arrays; absent if the break is about the item as a whole.
     field: str | None = None
     #: The keyword of JSON Schema, such as `type` or `required`.
     rule: str
-    #: How many items do.
+    #: How many items break the schema in this way.
     items: int = 1
-    #: Of the first one, and that item as JSON, cut.
+    #: The message for the first such item, and the beginning of that item as JSON.
     message: str
     example: str
 
 
 class RunExport(BaseModel, extra="ignore"):
-    """What came of an export of a run."""
+    """The outcome of one export of a run."""
 
     to: str
     what: ExportWhat
@@ -282,8 +287,8 @@ class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     job_id: str = Field(alias="_id")
     dataset: str
     state: RunState
-    #: Id of the plan of its changes. Plans with different changes have different ids, also those of one job. So what
-    #: a worker has written for a plan that was given up is never taken for a part of the plan that is published.
+    #: The id of the plan of its changes. Each plan of a job has its own id, so the changes that a worker has written
+    #: for an abandoned plan are never taken for changes of the published plan.
     plan: str | None = None
     scope: str
     started_at: datetime
@@ -291,20 +296,20 @@ class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     #: Why the run removes no items; absent for a complete run.
     incomplete: Incomplete | None = None
     counts: RunCounts = RunCounts()
-    #: Its changes have the numbers `first_seq` to `last_seq`; absent unless it is planned or published.
+    #: The numbers of its first and last change; absent unless the run is planned or published.
     first_seq: int | None = None
     last_seq: int | None = None
-    #: Why it is held; of a published run, why it would have been held.
+    #: Why it is held. For a published run: what was not normal, but did not hold it.
     findings: list[StoredFinding] = Field(default_factory=list)
-    #: Somebody has accepted it: it is not held again.
+    #: Whether a user has accepted it, and who. An accepted run is not held again.
     accepted_by: str | None = None
     accepted: bool = False
     rejected_by: str | None = None
-    #: What `normal.py` has counted.
+    #: The run's counts (`RunFigures.to_dict`), from which `normal.py` learns.
     figures: dict[str, Any] | None = None
-    #: The first items that were left out, as JSON, cut.
+    #: The beginnings of the first items without a key, as JSON.
     left_out: list[str] = Field(default_factory=list)
-    #: Why items are set apart.
+    #: Why items were set apart.
     schema_breaks: list[SchemaBreak] = Field(default_factory=list)
     message: str | None = None
     #: When its exports are to be written; absent if nothing is left to do.
@@ -323,7 +328,7 @@ def record_id(dataset_id: str, key_hash: str) -> str:
 
 
 def change_id(dataset_id: str, seq: int, plan: str = "") -> str:
-    """Without a plan: what sorts before the ids of all changes with this number."""
+    """The id of a change. Without a plan: a string that sorts before the ids of all changes with this number."""
     return f"{dataset_id}:{seq:015d}:{plan}"
 
 
@@ -333,7 +338,9 @@ def digest(value: Any) -> str:
 
 
 def scope_of(spec: CrawlSpec) -> str:
-    """The scope of a run: a complete run has seen all items of its scope, and says nothing about other scopes."""
+    """The scope of a run: all crawls with the same spider, parameters, settings and start URLs. A complete run has
+    seen all items of its scope, so it removes items of this scope only.
+    """
     looked_at: Mapping[str, Any] = {
         **spec.model_dump(include={"project", "spider", "params", "depth", "site"}, mode="json"),
         # a run that skips pages seen lately has the same scope as one that fetches all pages

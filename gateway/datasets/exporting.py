@@ -32,13 +32,14 @@ log = structlog.get_logger()
 
 #: Runs whose exports one worker writes at the same time.
 AT_ONCE = 2
-#: Seconds for which a worker has a run's exports; it renews them while it writes.
+#: Seconds for which a worker claims a run's exports; it renews the claim while it writes.
 LEASE_SECONDS = 60.0
-#: After so many failures, some hours, a run's exports are given up.
+#: A run's exports are given up after this many failures, which takes some hours.
 MOST_FAILURES = 100
-#: What another try may mend. A file that is gone was taken by another worker, which has written it.
+#: Errors after which another try may succeed. `FileNotStoredError` is one of them: another worker that writes the
+#: same export may have moved the temporary file to its place already.
 _PASSING = (FileStoreAwayError, FileNotStoredError, PyMongoError, OSError)
-#: Until a run that is still being applied is asked again.
+#: The delay before the exports of a run whose changes are still being applied are tried again.
 _SOON = timedelta(seconds=2)
 
 
@@ -107,8 +108,8 @@ class Exporting:
                 self._busy -= 1
 
     def export(self, run: DatasetRun) -> list[RunExport]:
-        """Write all exports of this run, which the caller has claimed, and note what came of each. Raises PyMongo's
-        errors.
+        """Write all exports of this run, which the caller has claimed, and store the outcome of each. Raises
+        PyMongo's errors.
         """
         dataset = self._datasets.by_id(run.dataset)
         if dataset is None or dataset.deleted_at is not None or run.exports_failures > MOST_FAILURES:
@@ -127,7 +128,7 @@ class Exporting:
         return exports
 
     def _write(self, dataset: Dataset, order: ExportOrder, source: RunRows) -> tuple[RunExport, bool]:
-        """What came of it, and whether another try may mend it."""
+        """The outcome, and whether another try may succeed where this one failed."""
         told = RunExport(to=order.to, what=order.what, format=order.format)
         try:
             done = self._writer.write(dataset.user_id, order, source)
@@ -139,12 +140,12 @@ class Exporting:
 
     @contextmanager
     def _kept(self, run: DatasetRun) -> Iterator[None]:
-        """Renew the claim while the block runs: reading, writing a table and sending it can each take long."""
+        """Renew the claim while the block runs: it may take longer than the claim lasts."""
         ended = threading.Event()
 
         def renew() -> None:
             while not ended.wait(self._lease / 4):
-                # a store that is away may be back for the next one
+                # the store may answer again at the next renewal
                 with suppress(PyMongoError):
                     self._runs.renew_exports(run.job_id, timedelta(seconds=self._lease))
 

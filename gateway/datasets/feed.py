@@ -44,8 +44,8 @@ class DatasetFeed:
     _runs: RunStore
 
     def changes(self, dataset: Dataset, since: int, limit: int, types: Collection[ChangeType] = SHOWN) -> ChangePage:
-        """Up to `limit` changes with numbers above `since`. Raises `CursorExpiredError` if some of those are no
-        longer kept, `InvalidRequestError` if no cursor can be that large.
+        """Up to `limit` changes with numbers above `since`. Raises `CursorExpiredError` if some of these changes are
+        deleted already, and `InvalidRequestError` if `since` is beyond the last change.
         """
         self._require(dataset, since, "since")
         found: list[ItemChange] = []
@@ -62,14 +62,16 @@ class DatasetFeed:
             if not is_cut and len(read) < _BATCH:
                 last = dataset.head_seq
                 break
-            # plans that were not carried out may have used this number, too: the one that was may come next
+            # abandoned plans may have changes with the same number, so the published one may be in the next batch
             place, last = read[-1].id, max(last, read[-1].seq - 1)
             if is_cut and found:
                 break
         return ChangePage(found, last, dataset.head_seq)
 
     def cursor(self, dataset: Dataset, since: int | datetime) -> int:
-        """Of a time: before the changes of all published runs that have ended since."""
+        """The cursor for `since`. For a time, it is the cursor before the first change of the published runs that
+        have ended since then.
+        """
         if isinstance(since, int):
             return since
         first = self._runs.first_seq(dataset.id, since)
@@ -86,12 +88,12 @@ class DatasetFeed:
         text: str | None = None,
     ) -> RecordPage:
         """Up to `limit` items in the order of their keys' hashes, as they were right after the change `as_of`.
-        `removed`: also those that are gone; `text`: only items with this text. Raises as `changes` does, and
-        `ConflictError` if changes up to `as_of` are still being applied.
+        `removed`: also return removed items; `text`: return only items with this text. Raises the errors of `changes`
+        for `as_of`, and `ConflictError` if changes up to `as_of` are still being applied.
         """
         if as_of is not None:
             self._require(dataset, as_of, "as_of")
-            # records that are new in such a run may not be there yet
+            # the records of new items may not be written yet
             if as_of > dataset.applied_seq:
                 raise ConflictError(f"changes after {dataset.applied_seq} are still being applied: ask again soon")
         wanted = text.casefold() if text else None
@@ -115,7 +117,7 @@ class DatasetFeed:
         return RecordPage(found, after)
 
     def _before(self, dataset: Dataset, record: Record, as_of: int) -> Record | None:
-        """The record as it was then; `None` if it was not there yet."""
+        """The record as it was right after the change `as_of`; `None` if the item was not known yet."""
         for identity, seq, plan in self._changes.of_key(dataset.id, record.key_hash, as_of):
             if plan in self._plans(dataset, seq - 1, as_of) and (change := self._changes.get(identity)) is not None:
                 return Record.model_validate(change.to_record())
@@ -136,28 +138,28 @@ class DatasetFeed:
 
 
 def _whole(read: list[ItemChange], head: int) -> int:
-    """The last number all of whose changes were read: a batch may end between two changes with the same number."""
+    """The last number whose changes were all read: a batch may end between two changes with the same number."""
     return read[-1].seq if len(read) < _BATCH or read[-1].seq >= head else max(read[-1].seq - 1, read[0].seq)
 
 
-# --- waiting for the next run, for any number of readers by one question
+# --- waiting for changes: one query serves any number of readers
 
-#: Seconds between two reads of the feed.
+#: Seconds between two queries.
 LOOK_SECONDS = 0.5
 
 
 @define(eq=False, repr=False, slots=False)
 class FeedWatch:
-    """Knows when datasets get changes. For one event loop. `_ask` carries out a call of a store in a thread."""
+    """Waits until datasets get changes. For one event loop. `_ask` runs a store's method in a thread."""
 
     _datasets: DatasetStore
     _ask: Callable[..., Awaitable[Any]]
-    #: For each dataset, who waits, and the `head_seq` that each of them knows.
+    #: By dataset id: the event of each reader that waits, and the `head_seq` that the reader has already.
     _waiting: dict[str, dict[asyncio.Event, int]] = field(init=False, factory=dict)
     _task: asyncio.Task[None] | None = field(init=False, default=None)
 
     async def changed(self, dataset: Dataset, seconds: float) -> None:
-        """Returns once the dataset has changes after its `head_seq`, or after this time."""
+        """Return once the dataset has changes after its `head_seq`, but after `seconds` at the latest."""
         event = asyncio.Event()
         waiting = self._waiting.setdefault(dataset.id, {})
         waiting[event] = dataset.head_seq
@@ -174,7 +176,7 @@ class FeedWatch:
     async def _look_on(self) -> None:
         while self._waiting:
             await asyncio.sleep(LOOK_SECONDS)
-            # a store that is away answers nothing, and the readers go on waiting
+            # while the store does not answer, the readers go on waiting
             with suppress(Exception):
                 heads = await self._ask(self._datasets.heads, list(self._waiting))
                 for dataset_id, waiting in self._waiting.items():

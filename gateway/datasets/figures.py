@@ -1,7 +1,7 @@
-"""What one run is described by: counts and sketches that are made item by item, do not grow with the run, and can be
-added up.
+"""The figures that describe one run: counts and sketches. They are made item by item, their size does not grow with
+the run, and the figures of two parts of a run can be added.
 
-Items have to be observed in the order in which the run has found them: `fewest` depends on it.
+Items have to be observed in the order in which the run has found them: `fewest` depends on the order.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from zlib import crc32
 
 from attrs import Factory, define, field
 
-#: Most fields that are counted one by one; the values of others are only counted together.
+#: At most this many fields are counted separately; the values of all other fields are counted together.
 MAX_FIELDS = 100
-#: Most characters of a field's name. Longer ones are more likely data.
+#: A field with a longer name is not counted separately: such a name is more likely data than a name.
 MAX_NAME = 200
-#: Items of a window, in which a run that is still going on is judged, and items from one window to the next.
+#: A run that is still going on is judged by windows of `WINDOW` items; a new window begins every `STEP` items.
 WINDOW, STEP = 50, 10
-#: Different values of a field that are told apart.
+#: At most this many different values of a field are counted.
 MAX_DISTINCT = 8
-#: The version of the form of `to_dict`.
+#: The version of what `to_dict` returns.
 FORM = 1
 
 _STEPS = WINDOW // STEP
 
 
 class JsonType(StrEnum):
-    """Types of values. Integers are numbers: 12 and 12.5 are of one type. Dates are strings, as they are in JSON."""
+    """Types of values. Integers and floats have the same type, `number`. Dates are strings, as they are in JSON."""
 
     STRING = "string"
     NUMBER = "number"
@@ -50,7 +50,7 @@ _PLACES: dict[type, int] = {
 
 
 def filled_as(value: Any, empty_values: Collection[str] = ()) -> JsonType | None:
-    """The type of a value; `None` if it fills nothing: if it is null, blank, an empty array or object, or one of
+    """The type of a value; `None` if the value is empty: null, blank, an empty array or object, or one of
     `empty_values`.
     """
     place = _filled_as(value, empty_values)
@@ -58,7 +58,7 @@ def filled_as(value: Any, empty_values: Collection[str] = ()) -> JsonType | None
 
 
 def _filled_as(value: Any, empty_values: Collection[str]) -> int | None:
-    """The same as a place in `TYPES`."""
+    """Like `filled_as`, but returns the index of the type in `TYPES`."""
     place = _PLACES.get(value.__class__)
     if place == _STRING:
         text = value.strip()
@@ -71,7 +71,7 @@ def _filled_as(value: Any, empty_values: Collection[str]) -> int | None:
 
 
 def _place(value: Any) -> int:
-    """Of the type of a value that is of none of JSON's own classes, such as BSON's integers and dates."""
+    """The index in `TYPES` for a value whose class is not one of JSON's, such as BSON's integers and dates."""
     for kind, place in ((int | float | Decimal, _NUMBER), (list, _ARRAY), (Mapping, _OBJECT)):
         if isinstance(value, kind):
             return place
@@ -83,22 +83,22 @@ def _place(value: Any) -> int:
 
 @define
 class Sketch:
-    """A histogram of log |value| with buckets of equal width. With one bucket too many the width is doubled, so the
-    result does not depend on the order of the values. It is UDDSketch (Epicoco et al., IEEE Access 2020) on logs.
+    """A histogram of log |value| with buckets of equal width. The width is doubled when there are too many buckets,
+    so the result does not depend on the order of the values: UDDSketch (Epicoco et al., IEEE Access 2020) on logs.
     """
 
-    #: Width of a bucket is `FINEST * 2 ** level`.
+    #: The width of a bucket is `FINEST * 2 ** level`.
     level: int = 0
     buckets: dict[int, int] = Factory(dict)
 
-    #: Of log |value|: 3 %.
+    #: The smallest width of a bucket, in units of log |value|: values differ by 3 % within it.
     FINEST = 1 / 32
     MAX_BUCKETS = 64
-    #: What zero counts as, for it has no logarithm.
+    #: Zero counts as this number, because zero has no logarithm.
     ZERO = 1e-9
 
     def add(self, number: Any) -> None:
-        """What is no finite number is left out."""
+        """Count a number. Infinity and NaN are left out."""
         try:
             place = floor(log(abs(number) or self.ZERO) / self.FINEST) >> self.level
         except (ValueError, ArithmeticError):
@@ -132,7 +132,7 @@ class Sketch:
         return sum(self.buckets.values())
 
     def quantiles(self, *shares: float) -> list[float]:
-        """Of log |value|, for shares in ascending order. Raises `ValueError` if it is empty."""
+        """The quantiles of log |value| for these shares, which ascend. Raises `ValueError` for an empty sketch."""
         if not self.buckets:
             raise ValueError("there are no numbers")
         places = iter(sorted(self.buckets.items()))
@@ -156,14 +156,14 @@ class Sketch:
         return cls(int(known["level"]), {int(place): int(count) for place, count in known["buckets"]})
 
 
-#: A text that begins with a number, but for a currency: "£51.77", "EUR 1.299,00", "12 reviews".
+#: A text that begins with a number, with or without a currency before it: "£51.77", "EUR 1.299,00", "12 reviews".
 _NUMBER_IN_TEXT = re.compile(r"\D{0,4}(\d[\d.,]*)")
 _MAX_NUMBER_TEXT = 24
 
 
 def number_in(text: str) -> float | None:
-    """The number that a short text begins with. A last `.` or `,` with one or two digits behind it is the decimal
-    point; other ones group digits.
+    """The number at the beginning of a short text. The last `.` or `,` is the decimal point if one or two digits
+    follow it; any other `.` or `,` groups digits.
     """
     found = _NUMBER_IN_TEXT.match(text) if len(text) <= _MAX_NUMBER_TEXT else None
     if not found:
@@ -181,19 +181,19 @@ def number_in(text: str) -> float | None:
 class FieldFigures:
     #: How many filled values are of each of `TYPES`.
     counts: list[int] = Factory(lambda: [0] * len(TYPES))
-    #: The fewest filled values (first) and values of each of `TYPES` among `WINDOW` items in a row; `None` before as
-    #: many were observed.
+    #: The smallest counts of any window: first of filled values, then of values of each of `TYPES`; `None` before
+    #: `WINDOW` items were observed.
     fewest: list[int] | None = None
-    #: Of numbers, and of numbers in short texts.
+    #: The sizes of numbers, and of numbers in short texts.
     sizes: Sketch = Factory(Sketch)
-    #: Check sums of the first few different texts and numbers.
+    #: Checksums of the first few different texts and numbers.
     distinct: set[int] = Factory(set)
-    #: `counts` after each of the last steps.
+    #: `counts` after each of the last `STEP`s.
     _steps: deque[tuple[int, ...]] = field(factory=lambda: deque(maxlen=_STEPS + 1), eq=False, repr=False)
 
     @classmethod
     def after(cls, steps: int) -> Self:
-        """A field that no item had in so many steps."""
+        """The figures of a field that no item had during this many steps."""
         empty = [0] * (len(TYPES) + 1) if steps >= _STEPS else None
         return cls(fewest=empty, steps=deque([(0,) * len(TYPES)] * (steps + 1), maxlen=_STEPS + 1))
 
@@ -219,7 +219,7 @@ class FieldFigures:
             self.distinct.add(crc32(repr(number).encode()))
 
     def step(self) -> None:
-        """`STEP` more items were observed."""
+        """To be called after every `STEP` items."""
         steps = self._steps
         steps.append(tuple(self.counts))
         if len(steps) > _STEPS:
@@ -261,11 +261,11 @@ class FieldFigures:
 
 @define
 class RunFigures:
-    """`observe` each item, call `answered` whenever there are new counts of the crawl, and set `seconds` at its end.
-    Those that `from_dict` has read can go on; their windows begin anew.
+    """The figures of one run. `observe` each item, call `answered` with each new progress of the crawl, and set
+    `seconds` at its end. Figures that `from_dict` has read can be continued; their windows begin anew.
     """
 
-    #: Texts that count as empty, such as "N/A", without space around them.
+    #: Texts that count as empty, such as "N/A". White space around a value does not matter.
     empty_values: frozenset[str] = frozenset()
     items: int = 0
     #: How long the run took; `None` while it is going on.
@@ -273,14 +273,15 @@ class RunFigures:
     #: Completed pages, and requests that were given up.
     pages: int = 0
     failed: int = 0
-    #: Responses, and those of them with a status of 400 or more.
+    #: All responses, and the responses with a status of 400 or more.
     responses: int = 0
     refused: int = 0
-    #: The largest share of those among `WINDOW` or more responses in a row; `None` before as many have come.
+    #: The largest share of refused responses among `WINDOW` or more responses in a row; `None` before `WINDOW`
+    #: responses have come.
     most_refused: float | None = None
-    #: By name, in the order of their appearance.
+    #: By name, in the order in which the fields first appeared.
     fields: dict[str, FieldFigures] = Factory(dict)
-    #: Filled values of fields beyond `MAX_FIELDS`, or with a name that is too long.
+    #: How many filled values were in fields that are not counted separately.
     rest: int = 0
     _seen_responses: deque[tuple[int, int]] = field(eq=False, repr=False)
 
@@ -319,11 +320,11 @@ class RunFigures:
 
     @property
     def is_full(self) -> bool:
-        """Whether it may have had fields that are not in `fields`."""
+        """Whether the run may have fields that are not in `fields`, because there are too many."""
         return len(self.fields) >= MAX_FIELDS
 
     def answered(self, *, pages: int, failed: int, responses: int, refused: int) -> None:
-        """The crawl's counts from its start to now, as `Progress` has them. They never fall."""
+        """Set the crawl's counts from its start to now, as `Progress` has them. The counts never fall."""
         self.pages, self.failed, self.responses, self.refused = pages, failed, responses, refused
         seen = self._seen_responses
         seen.append((responses, refused))
@@ -334,7 +335,7 @@ class RunFigures:
             self.most_refused = max(self.most_refused or 0.0, (refused - seen[0][1]) / count)
 
     def merge(self, other: RunFigures) -> None:
-        """Add another part of the same run, for instance the items of its next attempt."""
+        """Add the figures of another part of the same run, such as its next attempt."""
         for name in dict.fromkeys((*self.fields, *other.fields)):
             found = self.fields.get(name) or self._new(name)
             one = other.fields.get(name) or FieldFigures.after(other.items // STEP)

@@ -1,9 +1,9 @@
-"""Folds a run into its dataset: plan, guard, write, publish, apply. It may die between any two of these steps; the
-next fold then does the same again, or goes on.
+"""Folds a run into its dataset in five steps: plan, guard, write, publish, apply. A worker may die between any two of
+these steps; the next fold then repeats the step or goes on.
 
-The order is what keeps the promises. Nothing is written before the guard has decided. Changes are written before they
-are published, and are invisible until then. One compare-and-set publishes all of them. Only published changes are
-applied to the records, and the next run is not planned before all of them are.
+The order of the steps makes this safe. Nothing is written before the guard has decided. Changes are written before
+they are published, and are invisible until then. One compare-and-set publishes all changes of a run. Only published
+changes are applied to the records, and the next run is planned only after all of them are applied.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ log = structlog.get_logger()
 
 #: Scrapy's finish reason of a crawl that has done all there was to do.
 _FINISHED = "finished"
-#: StoredFinding of a run that would remove too much.
+#: The code of the finding that a run would remove too many items.
 REMOVALS = "removals"
-#: Numbers of changes that are looked through at a time for those of other plans.
+#: Changes of abandoned plans are deleted in ranges of this many numbers.
 _SWEPT = 5000
 #: Seconds that one batch of reads or writes may take.
 _BATCH_SECONDS = 60.0
 
 
 class LeaseLostError(Exception):
-    """Another worker folds runs of this dataset now, or its options have changed."""
+    """Another worker has the lease of the dataset now, or the dataset's options have changed."""
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -90,7 +90,9 @@ class Fold:
             return self._carry_out(dataset, job, run, Path(folder))
 
     def settle(self, dataset: Dataset) -> Dataset:
-        """Do what is left to do for the run that was published last. Raises `LeaseLostError`."""
+        """Finish the steps after the publication of the last run: its changes are applied to the records. Raises
+        `LeaseLostError`.
+        """
         if dataset.is_applied or dataset.head_run is None:
             return dataset
         run = self._runs.get(dataset.head_run)
@@ -105,16 +107,18 @@ class Fold:
         return dataset.model_copy(update={"applied_seq": dataset.head_seq})
 
     def _delete_others(self, dataset: Dataset, run: DatasetRun) -> None:
-        """Delete what plans that were not carried out have written under the numbers of this published run."""
+        """Delete the changes of abandoned plans that have the same numbers as the changes of this published run."""
         until = run.last_seq or 0
         for since in range((run.first_seq or 1) - 1, until, _SWEPT):
             self._renew(dataset)
             self._changes.delete_others(dataset.id, run.plan or "", since, min(since + _SWEPT, until))
 
     def _supersede(self, dataset: Dataset, run: DatasetRun) -> None:
-        """Nobody has to decide on held runs that started before this one, and their items may go."""
+        """Close the held runs of the same scope that started before this one. Nobody has to decide on them any more,
+        and retention may remove their items.
+        """
         if held := self._runs.held_before(dataset.id, run.scope, run.started_at):
-            # first, because once they are superseded nothing finds them again
+            # before the next line: once the runs are superseded, `held_before` does not find them again
             self._queue.release(held)
             self._runs.supersede(held)
 
@@ -182,7 +186,7 @@ class Fold:
         return to_stored(found, normal)
 
     def _publish(self, dataset: Dataset, run: DatasetRun, plan: Plan, planner: Planner) -> DatasetRun:
-        # the name says what the plan was made from
+        # the id depends on everything that the plan depends on, so the same plan gets the same id
         name = digest([run.job_id, dataset.head_seq, dataset.rev, dataset.runs, run.accepted])
         first, last = dataset.head_seq + 1, dataset.head_seq + plan.size
         run = self._saved(run, plan=name, first_seq=first, last_seq=last)
@@ -197,7 +201,7 @@ class Fold:
         if plan.size:
             self.settle(published)
         else:
-            # without changes there is nothing left to apply that would lead to this
+            # a run without changes has nothing to apply, so `settle` would not set its state
             self._runs.change(run, RunState.PUBLISHED, **self._exports_due(dataset))
         return run.model_copy(update={"state": RunState.PUBLISHED})
 
@@ -215,7 +219,7 @@ class Fold:
 
 
 class _Beat:
-    """Renews a lease, but not more often than is needed."""
+    """Renews a lease at most once every `seconds`, however often it is called."""
 
     def __init__(self, renew: Callable[[], None], seconds: float) -> None:
         self._renew = renew
@@ -228,11 +232,11 @@ class _Beat:
             self._renew()
 
 
-# --- what a run can say
+# --- which runs are complete, and which are folded
 
 
 def why_incomplete(job: Job) -> Incomplete | None:
-    """Why the run says nothing about items that it has not found; `None` if it has seen all there is in its scope."""
+    """Why the run may not have seen all items of its scope; `None` if the run is complete."""
     end = job.current.exit if job.current else None
     report = end.report if end else None
     if job.status is not JobStatus.FINISHED or end is None or report is None:
@@ -241,14 +245,14 @@ def why_incomplete(job: Job) -> Incomplete | None:
         return Incomplete.ITEMS_LOST
     if job.reason is Reason.OWN_LIMIT:
         return Incomplete.OWN_LIMIT
-    # a crawl whose stats are too long to be told may have left out some
+    # without its stats, which were too long to be stored, a crawl may have skipped seen pages
     if not {SKIPPED_SEEN, STATS_LEFT_OUT}.isdisjoint(report.stats):
         return Incomplete.SEEN_SKIPPED
     return None if report.finish_reason == _FINISHED and end.stopped_by is None else Incomplete.ENDED_EARLY
 
 
 def _why_not(dataset: Dataset, job: Job, run: DatasetRun) -> tuple[RunState, str] | None:
-    """Why the run is not folded."""
+    """The state of a run that is not folded, and the reason; `None` if the run can be folded."""
     if job.status not in GOOD_STATUSES:
         return RunState.SKIPPED, f"the crawl is {job.status}: {job.message or job.reason}"
     if job.items_removed_at is not None:
@@ -260,7 +264,7 @@ def _why_not(dataset: Dataset, job: Job, run: DatasetRun) -> tuple[RunState, str
 
 
 def too_many_removed(dataset: Dataset, plan: Plan) -> list[StoredFinding]:
-    """The finding of a run that misses more than the dataset's `drop_guard` allows."""
+    """One finding if the run misses more items than the dataset's `drop_guard` allows; otherwise empty."""
     gone = plan.counts.removed + plan.counts.missed
     share = gone / plan.known if plan.known else 0.0
     if gone <= FEW_REMOVED or share <= dataset.drop_guard:
@@ -272,14 +276,14 @@ def too_many_removed(dataset: Dataset, plan: Plan) -> list[StoredFinding]:
 # --- what is normal
 
 
-#: What an incomplete run is not judged by: it is known that it has not found all.
+#: Findings that do not count for an incomplete run: its number of items and its duration cannot be normal.
 OF_WHOLE_RUNS = frozenset(
     {FindingCode.ITEMS_DROPPED, FindingCode.ITEMS_RISEN, FindingCode.SLOWER, FindingCode.FAILURES_UP}
 )
 
 
 def figures_of(dataset: Dataset, job: Job) -> RunFigures:
-    """The figures of a run, before its items are observed."""
+    """The figures of a run before its items are observed: its duration and the counts of its requests."""
     figures = RunFigures(empty_values=frozenset(dataset.empty_values))
     if job.started_at is not None and job.finished_at is not None:
         figures.seconds = max(0.0, (job.finished_at - job.started_at).total_seconds())
@@ -314,11 +318,11 @@ def to_stored(findings: Sequence[RunFinding], normal: Normal) -> list[StoredFind
 
 
 def normal_of(dataset: Dataset, runs: RunStore) -> Normal:
-    """What is normal by the runs so far."""
+    """What is normal for the dataset, learned from its runs so far."""
     return learn(known_figures(dataset, runs))
 
 
 def known_figures(dataset: Dataset, runs: RunStore) -> list[RunFigures]:
-    """Of the runs that say what is normal, the oldest first."""
+    """The figures of the runs from which is learned what is normal, the oldest first."""
     known = runs.figures(dataset, LEARNED_RUNS)
     return [RunFigures.from_dict(one, dataset.empty_values) for one in known]

@@ -1,5 +1,5 @@
-"""Folds what is due, in a few threads of a worker: a run of a million items delays neither dispatch nor the runs of
-other users.
+"""Folds the runs that are due, in a few threads of a worker, so that a run of a million items delays neither dispatch
+nor the runs of other users.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from gateway.jobs.store import JobStore
 
 log = structlog.get_logger()
 
-#: Folds under way in one worker, and how many of them may be one user's.
+#: At most this many folds run at once in one worker, and at most this many of them for one user.
 AT_ONCE, OF_ONE_USER = 4, 2
-#: Seconds for which a dataset is left alone that another worker is at, or that cannot be read.
+#: Seconds for which this worker skips a dataset: one that another worker folds into, and one that cannot be read.
 ELSEWHERE_SECONDS, UNREADABLE_SECONDS = 0.5, 30.0
-#: A fold that has failed so often is given up: then it is not the stores.
+#: A fold is given up after this many failures. Failed connections to MongoDB do not count.
 MOST_FAILURES = 6
 
 
@@ -47,10 +47,10 @@ class Folding:
     _clock: Clock = utc_now
     #: Seconds.
     _lease: float = LEASE_SECONDS
-    #: The datasets, by user and name, that a thread is at; and how many of each user.
+    #: The datasets (user, name) that threads of this worker fold into now, and how many of them each user has.
     _busy: set[tuple[str, str]] = field(init=False, factory=set)
     _users: Counter[str] = field(init=False, factory=Counter)
-    #: The datasets that other workers are at, and until when they are left to them, by the monotonic clock.
+    #: The datasets (user, name) that other workers fold into, and the monotonic time until which they are skipped.
     _elsewhere: dict[tuple[str, str], float] = field(init=False, factory=dict)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _threads: ThreadPoolExecutor = field(
@@ -58,7 +58,7 @@ class Folding:
     )
 
     def look(self) -> None:
-        """Begin to fold what is due, as far as there is room. Returns at once. Raises PyMongo's errors."""
+        """Start to fold the runs that are due, while threads are free. Returns at once. Raises PyMongo's errors."""
         tried: set[tuple[str, str]] = set()
         while (run := self._next(tried)) is not None:
             tried.add((run.user_id, run.dataset.name))
@@ -66,11 +66,11 @@ class Folding:
         self._remove_deleted()
 
     def close(self) -> None:
-        """Begin nothing more. What is under way is done again by another worker."""
+        """Start no more folds. Another worker repeats the folds that are under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _next(self, tried: set[tuple[str, str]]) -> DueRun | None:
-        """Take a place for a run that is due; `None` if there is no place, or no run."""
+        """Reserve a thread for a run that is due; `None` if no thread is free, or no run is due."""
         with self._lock:
             if len(self._busy) >= AT_ONCE:
                 return None
@@ -94,8 +94,8 @@ class Folding:
                 self._users[run.user_id] -= 1
 
     def fold_next(self, due: DueRun) -> DatasetRun | None:
-        """Fold the first run of this run's dataset. `None` if another worker is at it, or it is not due yet. Whatever
-        comes of it, the dataset's runs are not the first in the queue again at once.
+        """Fold the first run of this run's dataset. Returns `None` if another worker has the dataset, or if its first
+        run is not due yet. In these cases, too, the dataset's runs wait before they are tried again.
         """
         if self._dropped(due):
             return None
@@ -164,7 +164,9 @@ class Folding:
             self._remove_some(dataset)
 
     def _remove_some(self, dataset: Dataset) -> None:
-        """Remove a batch of what it has. What leads to the rest goes last, so that nothing is left over."""
+        """Remove a batch of the deleted dataset's documents. The dataset itself goes last, because the other
+        documents are found by its id.
+        """
         if dataset.deleted_at is not None:
             self._queue.forget(dataset.user_id, dataset.name, dataset.deleted_at)
         jobs = self._runs.some_of(dataset.id)
@@ -174,8 +176,8 @@ class Folding:
             self._datasets.remove(dataset)
 
     def _dropped(self, run: DueRun) -> bool:
-        """Drop the run if it had ended when its dataset was deleted: a later dataset of that name is another one.
-        Returns whether it was dropped.
+        """Drop the run if its dataset was deleted after the run had ended: it does not belong to a later dataset of
+        the same name. Returns whether it was dropped.
         """
         if not self._datasets.was_deleted(run.user_id, run.dataset.name, run.ended):
             return False
@@ -184,7 +186,9 @@ class Folding:
 
 
 def signal_of(run: DatasetRun, job: Job) -> JobSignal | None:
-    """What is to be announced of a run: that it is held, or has changed something. It is the same at each try."""
+    """The signal that announces a run that is held, or that has changed its dataset; `None` for any other run. A
+    repeated fold makes the same signal.
+    """
     if run.state in {RunState.HELD, RunState.FAILED}:
         return JobSignal(turn=Turn.RUN_HELD, at=run.at, attempt=job.attempt, message=run.message)
     counts = run.counts.model_dump(include={"items", "new", "changed", "removed"})

@@ -1,6 +1,6 @@
-"""JSON Schemas of a dataset's items: the one that was learned from its runs, and the one that somebody has pinned.
+"""JSON Schemas of a dataset's items: one is learned from the runs, and a user may pin one.
 
-An item that breaks a pinned schema is set apart: the run goes on without it, and what is known of the item stays.
+An item that breaks the pinned schema is set apart: the run is folded without it, and its record stays as it is.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from gateway.datasets.figures import TYPES, RunFigures
 from gateway.errors import InvalidRequestError
 from gateway.items.formats import Row, as_json
 
-#: Bytes of JSON of a pinned schema, and the objects that it may have with its references replaced.
+#: A pinned schema may have at most this many bytes of JSON, and this many objects with its references followed.
 MAX_BYTES, MAX_OBJECTS = 64 << 10, 5000
-#: How many kinds of breaks are told of a run; the characters of a message, and the bytes of an example.
+#: At most this many kinds of breaks are stored for a run, each with a message (characters) and an example (bytes).
 MOST_BREAKS, _MESSAGE, _EXAMPLE = 20, 300, 500
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_text(schema: dict[str, Any]) -> str:
-    """As it is kept: BSON has no names with `$`. Empty for a schema that every item fits. Raises
-    `InvalidRequestError` for one that cannot be used.
+    """The schema as text, as it is stored, because names in BSON must not have a `$`; empty for an empty schema.
+    Raises `InvalidRequestError` for a schema that cannot be used.
     """
     if not schema:
         return ""
@@ -55,20 +55,20 @@ class SchemaCheck:
 
     @classmethod
     def of(cls, schema: dict[str, Any]) -> SchemaCheck | None:
-        """The check of a dataset's runs; `None` if it has no schema."""
+        """A check for one run of a dataset with this schema; `None` if the schema is empty."""
         return cls(compile_schema(schema)) if schema else None
 
     @property
     def breaks(self) -> list[SchemaBreak]:
-        """By the field and the rule, in the order in which they were found."""
+        """One for each field and rule, in the order in which they were found."""
         return list(self._breaks.values())
 
     def fits(self, row: Row) -> bool:
-        """Whether the item fits; if not, that is noted."""
+        """Whether the item fits the schema. If it does not, the break is added to `breaks`."""
         try:
             error = self._schema.best_error(row)
         except (SchemaError, RecursionError, TypeError, ArithmeticError) as broken:
-            # an integer may have thousands of digits
+            # one reason: an integer with thousands of digits, which cannot be converted to a float
             why = broken.message if isinstance(broken, SchemaError) else str(broken)
             error = ValidationError(f"cannot be checked: {why}"[:_MESSAGE], validator="")
         if error is not None:
@@ -76,7 +76,7 @@ class SchemaCheck:
         return error is None
 
     def _note(self, error: ValidationError, row: Row) -> None:
-        # `offers.3.price` and `offers.7.price` are broken for one reason
+        # positions in arrays are left out: `offers.3.price` and `offers.7.price` are the same break
         path = whole_text(".".join(part for part in error.absolute_path if isinstance(part, str)))
         place = (path, str(error.validator))
         known = self._breaks.get(place)
@@ -90,8 +90,8 @@ class SchemaCheck:
 
 
 def learned_schema(runs: Iterable[RunFigures]) -> dict[str, Any]:
-    """What all items of these runs fit, but for what they have beyond `MAX_FIELDS`. A field is required if each item
-    had it filled.
+    """A schema that all items of these runs fit; fields that are not counted separately (`MAX_FIELDS`) are left out.
+    A field is required if every item has a value in it.
     """
     whole, count = RunFigures(), 0
     for count, run in enumerate(runs, 1):  # noqa: B007 - how many there are

@@ -1,14 +1,14 @@
-"""What is normal for a dataset, learned from its accepted complete runs, and how a run compares with it.
+"""Learns what is normal for a dataset from its accepted complete runs, and compares a run with it.
 
-Three things are learned, each in the way that fits it:
+Three kinds of figures are learned, each by a method of its own:
 
-- *levels* (items, duration, shares of failed and refused requests, the median of a number's log |value|): forecast by
-  the median of the last few runs. How far forecasts were off (MAD, and the farthest) is how far a run may be off. So
-  slow growth moves the level, and a season that the window has seen widens the bounds;
-- *shares* (coverage of a field, its mix of types): a beta-binomial, for runs differ by more than chance, and the
-  lower Wilson bound of its prediction less five points;
-- *the barest window*: the fewest filled values among 50 items in a row, for a run that is still going on. A listing
-  whose first pages are unlike its later ones was so in earlier runs, too, and has low bounds.
+- *levels* (items, duration, shares of failed and refused requests, the median of a number's log |value|): the median
+  of the last few runs is the forecast for the next run. The errors of earlier forecasts (their MAD, and the largest
+  error) decide how far a run may be off. So slow growth moves the forecast, and seasons make the bounds wider;
+- *shares* (how many items fill a field, and the types of its values): a beta-binomial distribution, because runs
+  differ from each other by more than chance. The bound is the lower Wilson bound, less five points;
+- *the barest window*: the fewest filled values among 50 items in a row. It is for runs that are still going on. Where
+  the first pages of a listing differ from its later pages, they did so in earlier runs too, so the bound is low.
 """
 
 from __future__ import annotations
@@ -24,40 +24,41 @@ from attrs import Factory, asdict, frozen
 
 from gateway.datasets.figures import MAX_DISTINCT, STEP, TYPES, WINDOW, FieldFigures, JsonType, RunFigures, Sketch
 
-#: Runs before anything is said, and before a run is held for it.
+#: There are findings once this many runs are known, and findings hold a run once this many are known.
 SPEAKS_AFTER, HOLDS_AFTER = 5, 10
-#: The newest accepted runs that are learned from, and those whose median is the forecast: an odd number, as a week
-#: of days has, so that a weekend does not move it.
+#: Learn from this many of the newest accepted runs. The median of the last `LEVEL_RUNS` is the forecast: the days of
+#: a week, so that a weekend does not move it.
 LEARNED_RUNS, LEVEL_RUNS = 30, 7
-#: Runs before one that is forecast while learning.
+#: The first runs, for which no forecast is tried while learning.
 _FIRST_FORECAST = 3
-#: How many standard deviations a run may be off, once there are many runs. Fewer of them know their own spread less
-#: well: the reach is `1 + 4 / runs` times as much.
+#: How many standard deviations a run may be off the forecast. Few runs give a poor estimate of the deviation, so the
+#: reach is multiplied by `1 + 4 / runs`.
 _REACH = 5.0
 #: The standard deviation of a normal distribution whose MAD is 1.
 _SIGMA_OF_MAD = 1.4826
-#: How many standard errors the median of a run's numbers may be off by chance.
+#: The half-width of the confidence interval of a run's median, in standard errors.
 _MEDIAN_ERRORS = 3.0
-#: A run may deviate at least this much more than the earlier run that deviated most (a log, or a share).
+#: A run may be off the forecast by at least this much (a log, or a share) more than any earlier run was.
 _AS_BEFORE = 0.02
-#: What is never held, however steady the runs before were: a third fewer or three times as many items (logs), ten
-#: points of requests, a number at 1.65 times, five points of coverage.
+#: Smaller deviations are never findings, however steady the earlier runs were: a third fewer items, three times as
+#: many items or seconds (logs), ten points of the requests, 1.65 times the number (a log), five points of coverage.
 _FEWER_ITEMS, _MORE_ITEMS, _MORE_SECONDS = log(1.5), log(3), log(3)
 _MORE_FAILURES, _OTHER_SIZES, _LOWER_SHARE = 0.1, 0.5, 0.05
-#: Values that a field needs before their sizes or their sameness are judged.
+#: A field needs this many values in a run before their size, or whether they all are the same, is judged.
 _ENOUGH_VALUES = 20
-#: How probable it is that a sound run is stopped for one of its fields, at most; shared out among them.
+#: The probability that a sound run is stopped by chance is at most this. It is divided among the fields.
 _STOPPED_BY_CHANCE = 1e-5
-#: A window stops a run only if it has less than half of what is normal, or more refused responses than half.
+#: A window stops a run only if it has less than half of the normal number of values, or if more than half of its
+#: responses are refused.
 _COLLAPSED = 0.5
-#: A share of a type below this is not watched.
+#: A field's main type is watched only if at least this share of the values has it.
 _MAIN_TYPE = 0.5
 
 
 class Stage(StrEnum):
-    #: Too few runs: nothing is said.
+    #: Too few runs are known: there are no findings.
     LEARNING = "learning"
-    #: Enough runs to say which of them would be held, but none is held yet.
+    #: Enough runs are known for findings, but findings do not hold a run yet.
     OBSERVING = "observing"
     HOLDING = "holding"
 
@@ -92,25 +93,25 @@ _NOTICES = frozenset({FindingCode.SLOWER})
 
 @frozen
 class Level:
-    """A forecast for the next run, and how far forecasts of earlier ones were off."""
+    """A forecast for the next run, and the errors of the forecasts for earlier runs."""
 
     level: float
-    #: Standard deviation, from the MAD.
+    #: The standard deviation of the errors, from their MAD.
     scale: float
-    #: The farthest that a run was below (at most 0) and above it.
+    #: The largest errors: how far a run was below its forecast (at most 0), and above it (at least 0).
     lowest: float
     highest: float
 
     @classmethod
     def of(cls, series: Sequence[float]) -> Self:
-        """Of at least one run, the oldest first."""
+        """`series`: the figure in each run, the oldest first; at least one run."""
         errors = [series[at] - _forecast(series[:at]) for at in range(_FIRST_FORECAST, len(series))] or [0.0]
         middle = median(errors)
         scale = _SIGMA_OF_MAD * median(abs(error - middle) for error in errors)
         return cls(_forecast(series), scale, min(*errors, 0.0), max(*errors, 0.0))
 
     def lower(self, reach: float, floor: float, noise: float = 0.0) -> float:
-        """`noise`: the standard deviation that the run has for being small."""
+        """The lower bound. `noise`: the standard deviation by chance, which is large for a run with few requests."""
         return self.level - self._far(-self.lowest, reach, floor, noise)
 
     def upper(self, reach: float, floor: float, noise: float = 0.0) -> float:
@@ -127,8 +128,8 @@ def _forecast(series: Sequence[float]) -> float:
 
 @frozen
 class Share:
-    """A beta-binomial: its mean, how alike two items of one run are (0: as those of two runs), and how many items of
-    independent runs it is known from.
+    """A beta-binomial distribution. `alike`: the correlation between two items of one run (0: they are as independent
+    as items of different runs). `weight`: the number of independent items from which `mean` is known.
     """
 
     mean: float
@@ -137,7 +138,7 @@ class Share:
 
     @classmethod
     def of(cls, counts: Sequence[tuple[int, int]]) -> Self:
-        """Of `(hits, items)` of at least one run that has items."""
+        """`counts`: `(hits, items)` of each run; at least one run has items."""
         shares = [hits / items for hits, items in counts if items]
         sizes = [items for _, items in counts if items]
         mean = fmean(shares)
@@ -145,8 +146,9 @@ class Share:
         return cls(mean, alike, sum(_independent(items, alike) for items in sizes))
 
     def lower(self, items: int, reach: float) -> float:
-        """The lower Wilson bound for a run of so many items, less five points."""
-        # the run's own chance, and that of those by which the mean is known
+        """The lower Wilson bound for a run with this many items, less five points."""
+        # The variance of the run's share is added to the variance of the mean, which is known from a limited number
+        # of items. Both are proportional to 1 / items, so the sum is the variance for `number` items.
         number = 1 / (1 / _independent(items, self.alike) + 1 / self.weight)
         square = reach * reach / number
         middle = self.mean + square / 2
@@ -165,28 +167,28 @@ def _alike(shares: Sequence[float], sizes: Sequence[int], mean: float) -> float:
 
 
 def _independent(items: int, alike: float) -> float:
-    """How many independent items would carry as much information."""
+    """The effective sample size: how many independent items would carry as much information."""
     return items / (1 + (items - 1) * alike)
 
 
 @frozen
 class FieldNormal:
     coverage: Share
-    #: Of filled values, for each type that has some.
+    #: For each type that occurs: its share of the filled values.
     types: dict[JsonType, Share]
-    #: The fewest filled values of any window, and the fewest of the type that most values have; `None` if it is not
-    #: watched.
+    #: The fewest filled values in any window; `None` if no run had a whole window. `main_type` is the type of most
+    #: values, and `barest_type` the fewest values of this type in any window; both are `None` if it is not watched.
     barest: int | None
     main_type: JsonType | None
     barest_type: int | None
-    #: Of log |value|; `None` if less than half of the values are numbers.
+    #: The level of the median of log |value|; `None` if less than half of the values are numbers.
     sizes: Level | None
     #: Whether each run had many different values.
     is_varied: bool
 
     @classmethod
     def of(cls, runs: Sequence[tuple[FieldFigures, int]]) -> Self:
-        """Of a field and the number of items, in each run; at least one fills it."""
+        """`runs`: for each run, the field's figures and the number of items; at least one run fills the field."""
         filled = [(one, one.filled) for one, _ in runs if one.filled]
         types = {kind: Share.of([(one.count(kind), count) for one, count in filled]) for kind in TYPES}
         types = {kind: share for kind, share in types.items() if share.mean}
@@ -211,18 +213,18 @@ def _barest(runs: Sequence[tuple[FieldFigures, int]], place: int) -> int | None:
 
 @frozen
 class Normal:
-    """Of a dataset since its last reset. All but `runs` is empty before `SPEAKS_AFTER` runs."""
+    """What is normal for a dataset since its last reset. Before `SPEAKS_AFTER` runs, only `runs` is set."""
 
-    #: How many runs it is learned from.
+    #: How many runs were learned from.
     runs: int = 0
-    #: log(items + 1), log seconds, shares of failed requests and of refused responses.
+    #: The levels of log(items + 1), of log seconds, and of the shares of failed requests and refused responses.
     items: Level | None = None
     seconds: Level | None = None
     failed: Level | None = None
     refused: Level | None = None
-    #: The largest share of refused responses among a few in a row, in any run.
+    #: The largest share of refused responses in any window of any run.
     most_refused: float = 0.0
-    #: Fields that `SPEAKS_AFTER` runs or more are known of, by name.
+    #: By name: the fields that are known from at least `SPEAKS_AFTER` runs.
     fields: dict[str, FieldNormal] = Factory(dict)
 
     @property
@@ -266,8 +268,8 @@ def _read_field(known: Mapping[str, Any]) -> FieldNormal:
 
 
 def learn(accepted: Sequence[RunFigures]) -> Normal:
-    """What is normal by the figures of accepted complete runs, the oldest first: those since the last reset ("this is
-    the new normal"). Only the newest `LEARNED_RUNS` count.
+    """Learn what is normal. `accepted`: the figures of the accepted complete runs since the last reset ("this is the
+    new normal"), the oldest first. Only the newest `LEARNED_RUNS` count.
     """
     runs = accepted[-LEARNED_RUNS:]
     if len(runs) < SPEAKS_AFTER:
@@ -286,7 +288,7 @@ def learn(accepted: Sequence[RunFigures]) -> Normal:
 
 def _learn_fields(runs: Sequence[RunFigures]) -> Iterator[tuple[str, FieldNormal]]:
     for name in dict.fromkeys(name for run in reversed(runs) for name in run.fields):
-        # a field that is new is not judged by the runs before it; where it was not counted, nothing is known
+        # runs before the first one with the field do not count, nor do runs that had too many fields to count it
         first = next(at for at, run in enumerate(runs) if name in run.fields)
         known = [
             (run.fields.get(name) or FieldFigures.after(run.items // STEP), run.items)
@@ -301,17 +303,17 @@ def _share(count: int, of: int) -> float:
     return count / of if of else 0.0
 
 
-# --- how a run compares
+# --- the comparison of a run with what is normal
 
 
 class Measure(StrEnum):
     ITEMS = "items"
     SECONDS = "seconds"
-    #: Shares of requests and of responses.
+    #: The share of failed requests, and of refused responses.
     FAILED = "failed"
     REFUSED = "refused"
-    #: A field's: share of items that fill it, share of its values that are of its main type, median of its |numbers|,
-    #: and how many different values it has, up to `MAX_DISTINCT`.
+    #: Four measures of a field: the share of items that fill it, the share of its values that have its main type, the
+    #: median of its |numbers|, and its number of different values, counted up to `MAX_DISTINCT`.
     COVERAGE = "coverage"
     TYPE = "type"
     SIZE = "size"
@@ -327,19 +329,19 @@ class Comparison:
     lower: float | None = None
     upper: float | None = None
     field: str | None = None
-    #: Of `TYPE`: the main type.
+    #: The main type, if the measure is `TYPE`.
     type: JsonType | None = None
 
     @property
     def bound(self) -> float | None:
-        """The bound that the value lies beyond."""
+        """The bound that the value exceeds or falls below; `None` if it is within the bounds."""
         if self.lower is not None and self.value < self.lower:
             return self.lower
         return self.upper if self.upper is not None and self.value > self.upper else None
 
 
 def compare(figures: RunFigures, normal: Normal) -> list[Comparison]:
-    """A run that has ended with what is normal, measure by measure and field by field; empty while it is learned."""
+    """Compare an ended run with what is normal, by measure and field. Empty while too few runs are known."""
     if normal.stage is Stage.LEARNING:
         return []
     reach = _REACH * (1 + 4 / normal.runs)
@@ -392,28 +394,28 @@ def _compare_field(
 
 
 def _median(sizes: Sketch) -> list[float]:
-    """The median between the bounds of its confidence interval, which needs no kind of distribution: where values are
-    of two sizes, the median leaps from one to the other by chance.
+    """The lower bound of the median's confidence interval, the median, and the upper bound. The interval assumes no
+    distribution: where values have two typical sizes, the median may jump between them by chance.
     """
     half = min(_MEDIAN_ERRORS / (2 * sqrt(sizes.count)), 0.5)
     return sizes.quantiles(0.5 - half, 0.5, 0.5 + half)
 
 
-# --- how it is put into words
+# --- findings
 
 
 @frozen
 class RunFinding:
-    """Something of a run that is not normal."""
+    """One way in which a run is not normal."""
 
     code: FindingCode
     value: float
     normal: float
     bound: float
     field: str | None = None
-    #: Of `TYPE_FLIPPED`: the type that is missing.
+    #: The usual type, which the values do not have, if the code is `TYPE_FLIPPED`.
     type: JsonType | None = None
-    #: Whether it was found in a few items, or responses, in a row; else in the whole run.
+    #: Whether it was found in one window of items or responses; otherwise, in the whole run.
     in_window: bool = False
 
     @property
@@ -422,7 +424,7 @@ class RunFinding:
 
     @property
     def sentence(self) -> str:
-        """For a person; made from the code."""
+        """The finding as an English sentence."""
         words = _WORDS[self.code]
         shown = {name: words.form(getattr(self, name)) for name in ("value", "normal", "bound")}
         what = words.sentence.format(field=self.field, type=self.type, **shown)
@@ -431,14 +433,14 @@ class RunFinding:
 
 
 def judge(figures: RunFigures, normal: Normal) -> list[RunFinding]:
-    """What is not normal in a run that has ended. `Normal.holds` says whether it is held for that."""
+    """The findings about an ended run. `Normal.holds` decides whether they hold it."""
     found = [
         RunFinding(_code(one), one.value, one.normal, one.bound, one.field, one.type)
         for one in compare(figures, normal)
         if one.bound is not None
     ]
     said = {(finding.code, finding.field) for finding in found}
-    # what has broken near the end of a long run hardly moves its shares
+    # a fault near the end of a long run hardly changes the shares of the whole run, but it is found in a window
     running = judge_running(figures, normal)
     return found + [finding for finding in running if (finding.code, finding.field) not in said]
 
@@ -463,8 +465,9 @@ _CODES = {
 
 
 def judge_running(figures: RunFigures, normal: Normal) -> list[RunFinding]:
-    """What a run is stopped for while it is going on: a field that has collapsed, a type that has flipped, a storm of
-    block pages. It can be asked at any time; the answer changes with each `STEP` items, from `WINDOW` items on.
+    """The findings for which a run is paused while it is going on: a field that has collapsed, a type that has
+    flipped, many block pages. May be called at any time; the result changes after every `STEP` items, once there are
+    `WINDOW` items.
     """
     if normal.stage is Stage.LEARNING:
         return []
@@ -500,14 +503,14 @@ def _collapses(name: str, fewest: Sequence[int], normal: FieldNormal, fields: in
 
 
 def _limit(barest: int | None, share: float, fields: int) -> int:
-    """A window with fewer values than this stops the run. `barest`: the fewest values of an earlier window."""
+    """A window with fewer values than this stops the run. `barest`: the fewest values in any earlier window."""
     return 0 if barest is None else min(_improbable(barest, fields), ceil(_COLLAPSED * share * WINDOW))
 
 
 @cache
 def _improbable(barest: int, fields: int) -> int:
-    """The most values that even a window as bare as the barest one before has less of only by a chance of
-    `_STOPPED_BY_CHANCE / fields`.
+    """The limit that a window almost never falls below: even if values are as rare as in the barest earlier window,
+    the probability is at most `_STOPPED_BY_CHANCE / fields`.
     """
     share, chance = barest / WINDOW, 0.0
     for values in range(WINDOW + 1):
@@ -517,7 +520,7 @@ def _improbable(barest: int, fields: int) -> int:
     return WINDOW
 
 
-# --- its words
+# --- the sentences of findings
 
 
 def _count(value: float) -> str:
@@ -536,7 +539,7 @@ class _Words(NamedTuple):
     form: Callable[[float], str]
     sentence: str
     bounds: str
-    #: What a window is made of.
+    #: What the window consists of.
     window: str = "items"
 
 

@@ -1,8 +1,9 @@
-"""What a run would change: its sightings and the records, merged in the order of their keys' hashes.
+"""Plans what a run would change. The items of the run and the records are sorted by the hashes of their keys, and
+compared in this order.
 
-The plan depends on nothing but the run's items, the records and the dataset's options. None of them changes while
-it is made, so a plan that is made again after a crash is the same. It is kept in files, and nothing is written to a
-store before somebody has decided on it.
+The plan depends only on the run's items, the records and the dataset's options. None of them changes while the plan
+is made, so a plan that is made again after a crash is the same. It is stored in temporary files: nothing is written
+to a store before the guard has decided on the plan.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from gateway.stores.mongo import Document
 
 #: Records, or items, that are read at a time.
 BATCH = 500
-#: Changes that are made at a time: each may have an item of its own.
+#: Changes that are made at a time. The number is smaller, because each change may have an item.
 CHANGES = 100
 #: Bytes of an item that is shown as an example.
 _EXAMPLE = 500
@@ -47,15 +48,16 @@ _PACKED = struct.Struct(">B16sQ16s")
 _NOTHING = "0" * 32
 T = TypeVar("T")
 Read = TypeVar("Read")
-#: The position of a sighting of which nothing is known but its key. Items end at a byte, so none is at 0.
+#: The position of an item that was set apart: only its key counts. The position of an item is the byte at which it
+#: ends, so no other item has the position 0.
 _APART = 0
 
-#: Called again and again while work goes on. It raises an error if the work is to end.
+#: Called regularly during long work. Raises an error if the work must end.
 Beat = Callable[[], object]
 
 
 class RunItems(NamedTuple):
-    """The items of the attempt of a job that counts."""
+    """The items of a run: those of the job's attempt that counts."""
 
     store: ItemStore
     job_id: str
@@ -73,27 +75,29 @@ class RunItems(NamedTuple):
             after = found[-1].id
 
     def at(self, positions: list[int]) -> dict[int, Item] | None:
-        """The items at these positions, those that exist; `None` if they are too large to be read together."""
+        """By position: the items at these positions, without positions that have none. `None` if the items are too
+        large to be read together.
+        """
         found = self.store.of([Item(self.job_id, self.attempt, position, None).id for position in positions])
         return None if found is None else {item.end: item for item in found}
 
 
 class KnownRecord(NamedTuple):
-    """A record, as far as a run is compared with it."""
+    """The fields of a record with which a run is compared."""
 
     key_hash: str
-    #: Of its content.
+    #: The hash of its content.
     hash: str
     removed: bool
     scopes: dict[str, int]
 
 
 class Planned(NamedTuple):
-    """One change to come."""
+    """One planned change."""
 
     type: ChangeType
     key_hash: str
-    #: Of the item; 0 without one.
+    #: The position of the item; 0 for a change without an item.
     position: int
     content_hash: str
 
@@ -108,7 +112,7 @@ class Planned(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a run would change, in a file."""
+    """The planned changes, in a file, and their counts."""
 
     path: Path
     size: int
@@ -126,8 +130,8 @@ class Plan(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Planner:
-    """Makes the plan of one run. `look` is shown each item that counts, those that do not pass `check`
-    are set apart; `folder` is for temporary files.
+    """Makes the plan of one run. `look` is called with each item that counts. Items that do not pass `check` are set
+    apart. `folder` is for temporary files.
     """
 
     dataset: Dataset
@@ -163,7 +167,7 @@ class Planner:
                 continue
             if self.check is not None and not self.check.fits(row):
                 self.counts.set_apart += 1
-                # it was seen, so it is not removed; any other item with its key comes after it
+                # its key is a sighting, so that the record is not removed; any other item with this key replaces it
                 sightings.add(key_hash(found.key), _APART, _NOTHING)
                 continue
             self.look(row)
@@ -237,7 +241,9 @@ class Planner:
             after = _key_hash(found[-1])
 
     def _rehash(self, found: list[Document]) -> dict[str, str]:
-        """Hash records anew that were hashed in another way: that changes nothing of what is known."""
+        """Hash again the records that were hashed in another way, and return their new hashes by record id. The
+        records do not count as changed.
+        """
         hashing = self.dataset.hashing
         old = {one["_id"]: one["applied"] for one in found if one["hashed_by"] != hashing}
         if not old:
@@ -256,7 +262,9 @@ class Identified(NamedTuple):
 
 
 def identify(row: Row, dataset: Dataset) -> Identified | None:
-    """`None` if a field of the key is empty, or nests so deep that it cannot be read."""
+    """The key of an item and the hash of its content; `None` if a field of the key is empty, or if the item is nested
+    too deeply.
+    """
     try:
         content = content_hash(row, dataset.ignore)
         key = key_of(row, dataset.key, content)
@@ -266,7 +274,7 @@ def identify(row: Row, dataset: Dataset) -> Identified | None:
 
 
 def scopes_without(scopes: dict[str, int], scope: str, confirm: int) -> dict[str, int]:
-    """The scopes of a record after a complete run of `scope` has missed it; empty if it is there in none any more."""
+    """The scopes of a record after a complete run of `scope` has missed it; empty if no scope has it any more."""
     missed = scopes[scope] + 1
     others = {one: count for one, count in scopes.items() if one != scope}
     return others if missed >= confirm else {**others, scope: missed}
@@ -275,7 +283,7 @@ def scopes_without(scopes: dict[str, int], scope: str, confirm: int) -> dict[str
 def _side_by_side(
     sightings: Iterator[Sighting], records: Iterator[KnownRecord]
 ) -> Iterator[tuple[Sighting | None, KnownRecord | None]]:
-    """Both in one: each key once, with what there is of it."""
+    """Merge both by key hash: each key once, with its sighting, its record, or both."""
     sighting, known = next(sightings, None), next(records, None)
     while sighting is not None or known is not None:
         if known is None or (sighting is not None and sighting.key_hash < known.key_hash):
@@ -297,11 +305,11 @@ def row_of(record: Record | ItemChange) -> Row:
     return record.item if record.item is not None else parse_row(record.raw or "{}")
 
 
-# --- from what is planned to the changes themselves
+# --- from the plan to the changes
 
 
 def changes_of(plan: Plan, planner: Planner, plan_name: str) -> Iterator[list[ItemChange]]:
-    """All changes of the plan, in the order of their numbers, `CHANGES` at a time, or fewer if they are large."""
+    """All changes of the plan in the order of their numbers, in batches of `CHANGES`, or fewer if they are large."""
     planned, seq = iter(plan), planner.dataset.head_seq
     while some := list(islice(planned, CHANGES)):
         for part, (records, items) in _in_parts(some, lambda part: _known_of(part, planner)):
@@ -315,7 +323,7 @@ def changes_of(plan: Plan, planner: Planner, plan_name: str) -> Iterator[list[It
 
 
 def _known_of(some: list[Planned], planner: Planner) -> tuple[dict[str, Record], dict[int, Item]] | None:
-    """Records and items of these changes; `None` if they are too large to be read together."""
+    """The records and items that these changes need; `None` if they are too large to be read together."""
     planner.beat()
     records = planner.records.of(planner.dataset.id, [one.key_hash for one in some])
     items = planner.items.at([one.position for one in some if one.position]) if records is not None else None
@@ -323,7 +331,7 @@ def _known_of(some: list[Planned], planner: Planner) -> tuple[dict[str, Record],
 
 
 def _in_parts(some: list[T], read: Callable[[list[T]], Read | None]) -> Iterator[tuple[list[T], Read]]:
-    """What `read` finds for all of them, or for parts of them where it refuses to read so many together."""
+    """Call `read` for all of them. If it returns `None`, because they are too large together, halve the list."""
     if (found := read(some)) is not None:
         yield some, found
     else:

@@ -1,5 +1,6 @@
-"""Which runs are to be folded. The queue is in the jobs: `dataset_due` says when a run is due, and is absent once
-nothing is left to do. `dataset_held` keeps the items of a run that is held.
+"""The queue of runs that are to be folded. It consists of two fields of the jobs: `dataset_due` is the time at which
+a run is due, and is absent once nothing is left to do. `dataset_held` keeps retention from removing the items of a
+held run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gateway.jobs.queue import JobDocuments, change
 from gateway.stores.documents import SET_ASIDE
 from gateway.stores.mongo import Document, Repeating
 
-#: Seconds for which a worker has a dataset; it renews the lease while it works.
+#: Seconds for which a worker leases a dataset; it renews the lease while it works.
 LEASE_SECONDS = 60.0
 
 
@@ -40,7 +41,7 @@ class FoldQueue:
         self._clock = clock
 
     def next_due(self, datasets: Collection[tuple[str, str]] = (), users: Collection[str] = ()) -> DueRun | None:
-        """The run that has been due for longest, but for those of these datasets (user and name) and users."""
+        """The run that has been due for longest, except runs of these datasets (user and name) and of these users."""
         query: Document = {"dataset_due": {"$lte": self._clock()}, SET_ASIDE: {"$exists": False}}
         if datasets:
             query["$nor"] = [{"user_id": user, "spec.dataset.name": name} for user, name in datasets]
@@ -54,15 +55,15 @@ class FoldQueue:
         return [one["_id"] for one in self._jobs.find(query, {"_id": 1}, sort=[("created_at", ASCENDING)])]
 
     def first_of(self, run: DueRun) -> DueRun | None:
-        """Of the runs of the same dataset that are not folded yet the one that started first. While it is not due,
-        because its fold has failed, the others wait for it.
+        """The run that started first among the runs of the same dataset that are not folded yet. If it is not due,
+        because its fold has failed, the later runs wait for it.
         """
         query: Document = {"dataset_due": {"$exists": True}, SET_ASIDE: {"$exists": False}}
         return self._first({**query, "user_id": run.user_id, "spec.dataset.name": run.dataset.name}, "started_at")
 
     @state_change("folds.wait")
     def wait(self, run: DueRun, until: datetime) -> None:
-        """No run of this run's dataset is due before then: runs of others would wait behind them."""
+        """Postpone all due runs of this run's dataset to `until`, so that runs of other datasets come first."""
         of_dataset = {"user_id": run.user_id, "spec.dataset.name": run.dataset.name}
         earlier: Document = {"dataset_due": {"$lt": until}, **of_dataset}
         Repeating(self._jobs).update_many(earlier, {"$set": {"dataset_due": until}})
@@ -90,32 +91,32 @@ class FoldQueue:
                     failures=found.get("dataset_failures", 0),
                 )
             except (ValueError, KeyError, TypeError):
-                # a job that cannot be read is set aside by that, and is not found again
+                # `optional` sets a job aside that cannot be read, so it is not found again
                 self._documents.optional(self._jobs.find_one({"_id": found["_id"]}))
         return None
 
     @state_change("folds.done")
     def done(self, job_id: str, *, held: bool = False, signal: JobSignal | None = None) -> None:
-        """Nothing is left to do for this run; a held one keeps its items. `signal` says what it has changed."""
+        """Remove the run from the queue. `held`: retention must keep its items. `signal` announces the outcome."""
         gone = ["dataset_due", "dataset_failures", *([] if held else ["dataset_held"])]
         update = change(self._clock(), {"dataset_held": True} if held else {}, unset=gone, signal=signal)
         Repeating(self._jobs).update_one({"_id": job_id}, update)
 
     @state_change("folds.again")
     def again(self, job_id: str, after: timedelta = timedelta(), *, failures: int = 0) -> None:
-        """The run is due once more, after this time; one that has failed only if it is due still."""
+        """Make the run due again after this time. If its fold has failed, only if the run is still in the queue."""
         due = {"dataset_due": self._clock() + after, "dataset_failures": failures}
         still = {"dataset_due": {"$exists": True}} if failures else {}
         Repeating(self._jobs).update_one({"_id": job_id, **still}, {"$set": due})
 
     @state_change("folds.release")
     def release(self, job_ids: Sequence[str]) -> None:
-        """These runs are not held any more: their items may go when their time is over."""
+        """These runs are not held any more, so retention may remove their items."""
         Repeating(self._jobs).update_many({"_id": {"$in": list(job_ids)}}, {"$unset": {"dataset_held": ""}})
 
     @state_change("folds.forget")
     def forget(self, user_id: str, name: str, until: datetime) -> None:
-        """Runs of this dataset that have ended by then are not folded any more."""
+        """Remove the runs of this dataset that ended at `until` or earlier from the queue."""
         due: Document = {"dataset_due": {"$exists": True}, "finished_at": {"$lte": until}}
         gone = {"dataset_due": "", "dataset_failures": ""}
         Repeating(self._jobs).update_many({**due, "user_id": user_id, "spec.dataset.name": name}, {"$unset": gone})

@@ -1,4 +1,4 @@
-"""Reads the next page while the one before is worked on: the store and this process each have a core."""
+"""Reads the next page while the page before it is processed, so that the store and this process work in parallel."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 def read_ahead(pages: Iterator[T]) -> Iterator[T]:
-    """The same pages; each is read in a thread while the one before it is used. What reading raises is raised where
-    the page would have come.
+    """The same pages; each is read in a thread while the page before it is used. An error in reading a page is raised
+    when this page is asked for.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
         following = reader.submit(next, pages, None)

@@ -1,4 +1,6 @@
-"""A dataset's items, and its changes, as rows for a download: read batch by batch, however many there are."""
+"""A dataset's items, and its changes, as rows for a download. They are read batch by batch, so any number of them
+fits into memory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from gateway.items.formats import Row
 
 @define(eq=False, repr=False, slots=False)
 class RecordRows:
-    """A dataset's items, with their own fields only. Raises what `DatasetFeed.items` raises."""
+    """A dataset's items, with their own fields only. Raises the errors of `DatasetFeed.items`."""
 
     _feed: DatasetFeed
     _dataset: Dataset
@@ -52,8 +54,9 @@ class RecordRows:
 
 @define(eq=False, repr=False, slots=False)
 class ChangeRows:
-    """Changes: the item's fields after `_change` (new, changed or removed), `_at`, `_seq`, `_run` and `_previous`.
-    That has the values before of what is different. Raises what `DatasetFeed.changes` raises.
+    """Changes: `_change` (new, changed or removed), `_at`, `_seq`, `_run` and `_previous`, followed by the item's
+    fields. `_previous` has the earlier values of the fields that are different. Raises the errors of
+    `DatasetFeed.changes`.
     """
 
     _feed: DatasetFeed

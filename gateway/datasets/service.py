@@ -1,4 +1,4 @@
-"""What people and programs do with datasets: make, change and delete them, and decide on held runs."""
+"""The actions of users on datasets: make, change and delete them, and decide on held runs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Datasets:
     _queue: FoldQueue
 
     def find(self, name: str, user_id: str | None) -> Dataset:
-        """The user's dataset of this name; without a user the only one that there is. Raises
-        `DatasetNotFoundError`, `InvalidRequestError`.
+        """The user's dataset of this name. Without a user: the only dataset of this name. Raises
+        `DatasetNotFoundError`, and `InvalidRequestError` if several users have one.
         """
         with mongo_errors():
             return self._datasets.named(name) if user_id is None else self._datasets.get(user_id, name)
 
     def check(self, user_id: str, order: DatasetOrder) -> None:
-        """Raises `InvalidRequestError` if the user's dataset is there and has other options than the order names."""
+        """Raises `InvalidRequestError` if the user's dataset exists and has other options than the order has."""
         with mongo_errors():
             known = self._datasets.look(user_id, order.name)
         for name, value in order.options.items() if known else ():
@@ -43,12 +43,14 @@ class Datasets:
                 )
 
     def ensure(self, user_id: str, order: DatasetOrder) -> Dataset:
-        """The dataset that the order names; it is made if it does not exist."""
+        """The dataset of the order's name. If it does not exist, it is made."""
         with mongo_errors():
             return self._datasets.ensure(user_id, order.name, order.options)
 
     def put(self, user_id: str, name: str, options: Mapping[str, Any]) -> tuple[Dataset, bool]:
-        """Make the dataset, or give it exactly these options. Returns whether it is new. Raises as `change`."""
+        """Make the dataset, or set exactly these options. Returns the dataset, and whether it is new. Raises the
+        errors of `change`.
+        """
         options = _stored(options)
         with mongo_errors():
             is_new = self._datasets.look(user_id, name) is None
@@ -58,8 +60,8 @@ class Datasets:
             return self._change(before, {**OPTIONS, **options}), False
 
     def change(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
-        """Raises `InvalidRequestError` for another key of a dataset that has items, and for a schema that cannot be
-        used; `ConflictError`.
+        """Change options. Raises `InvalidRequestError` for a new key if the dataset has items already, and for a
+        schema that cannot be used; `ConflictError` if the dataset has changed meanwhile.
         """
         return self._change(dataset, _stored(options))
 
@@ -86,8 +88,8 @@ class Datasets:
         return run
 
     def accept(self, dataset: Dataset, job_id: str, by: str | None = None, *, is_normal: bool = False) -> DatasetRun:
-        """Have a held run published. It may be asked for again. `is_normal`: from this run on, learn anew what is
-        normal. Raises `DatasetRunNotFoundError`, `ConflictError`.
+        """Accept a held run, so that it is published. Repeated calls are harmless. `is_normal`: learn anew what is
+        normal, from this run on. Raises `DatasetRunNotFoundError`, `ConflictError`.
         """
         run = self.run(dataset, job_id)
         if is_normal and run.state is RunState.HELD:
@@ -100,7 +102,9 @@ class Datasets:
         return run
 
     def reject(self, dataset: Dataset, job_id: str, by: str | None = None) -> DatasetRun:
-        """Have a held run forgotten. It may be asked for again. Raises `DatasetRunNotFoundError`, `ConflictError`."""
+        """Reject a held run: it is never published. Repeated calls are harmless. Raises `DatasetRunNotFoundError`,
+        `ConflictError`.
+        """
         run = self.run(dataset, job_id)
         if run.state is not RunState.REJECTED:
             run = self._decide(run, RunState.REJECTED, rejected_by=by)
@@ -109,8 +113,8 @@ class Datasets:
         return run
 
     def export(self, dataset: Dataset, job_id: str) -> DatasetRun:
-        """Have the dataset's exports of a published run written, those that are not there. It may be asked for again.
-        Raises `DatasetRunNotFoundError`, `ConflictError`.
+        """Have the missing exports of a published run written. Repeated calls are harmless. Raises
+        `DatasetRunNotFoundError`, `ConflictError`.
         """
         if not dataset.exports:
             raise ConflictError("the dataset has no exports: set some with PATCH first")
@@ -139,6 +143,6 @@ def _stored(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _different(dataset: Dataset, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options that the dataset has otherwise, as they are stored."""
+    """The options whose values differ from the dataset's, as they are stored."""
     plain = to_jsonable_python(dict(options))
     return {name: value for name, value in plain.items() if to_jsonable_python(getattr(dataset, name)) != value}

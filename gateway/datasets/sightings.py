@@ -1,5 +1,5 @@
-"""What a run has seen, in the order of the keys' hashes: sorted in pieces on the disk, so that memory does not grow
-with the run.
+"""The items that a run has seen, sorted by the hashes of their keys. They are sorted on disk, so that memory does not
+grow with the run.
 
 An external merge sort (Knuth, *The Art of Computer Programming*, volume 3, 5.4): pieces that fit into memory are
 sorted and written, then read side by side.
@@ -26,7 +26,7 @@ class Sighting(NamedTuple):
 
     #: 32 hexadecimal digits.
     key_hash: str
-    #: Where the item is in the run: a later one replaces an earlier one with the same key.
+    #: The position of the item in the run: a later item replaces an earlier item with the same key.
     position: int
     content_hash: str
 
@@ -37,7 +37,7 @@ class Sightings:
         self._piece = piece
         self._buffer: list[bytes] = []
         self._files: list[Path] = []
-        #: How many items had a key that a later item has, too; right once all of `in_order` was read.
+        #: How many items a later item with the same key has replaced. Complete once `in_order` is read to its end.
         self.repeated = 0
 
     def add(self, key_hash: str, position: int, content_hash: str) -> None:

@@ -1,6 +1,6 @@
 """The collections of datasets: the datasets themselves, their records, changes and runs.
 
-A change is visible if its number is at most the dataset's `head_seq` and its plan is that of a published run. Only
+A change is visible if its number is at most the dataset's `head_seq` and its plan belongs to a published run. Only
 `DatasetStore.publish` raises `head_seq`, by a compare-and-set, so a run becomes visible as a whole.
 """
 
@@ -46,7 +46,7 @@ class DatasetStore:
         self._clock = clock
 
     def ensure(self, user_id: str, name: str, options: Mapping[str, Any]) -> Dataset:
-        """The user's dataset of this name. If there is none, it is made, with these options."""
+        """The user's dataset of this name. If it does not exist, it is made with these options."""
         return self.look(user_id, name) or self._insert(user_id, name, options) or self.get(user_id, name)
 
     def get(self, user_id: str, name: str) -> Dataset:
@@ -56,8 +56,8 @@ class DatasetStore:
         return found
 
     def named(self, name: str) -> Dataset:
-        """The only dataset of this name, of any user. Raises `DatasetNotFoundError`; `InvalidRequestError` if several
-        users have one.
+        """The dataset of this name, whichever user has it. Raises `DatasetNotFoundError`, and `InvalidRequestError`
+        if several users have one.
         """
         query = {"name": name, "live_name": {"$exists": True}}
         found = self._documents.many(self._datasets.find(query, limit=2))
@@ -76,13 +76,13 @@ class DatasetStore:
         return page(self._documents, [{**mine, **_LIVE}], limit, after)
 
     def many(self, dataset_ids: Sequence[str], user_id: str | None) -> list[Dataset]:
-        """Those of these datasets that are there, and are the user's; any user's if it is `None`."""
+        """Those of these datasets that exist and belong to the user (to any user if `user_id` is `None`)."""
         mine: Document = {} if user_id is None else {"user_id": user_id}
         wanted = {"_id": {"$in": list(dataset_ids)}, **_LIVE, **mine}
         return list(self._documents.many(self._datasets.find(wanted)))
 
     def ids_of(self, user_id: str) -> list[str]:
-        """All of the user's."""
+        """The ids of all datasets of the user."""
         return [one["_id"] for one in self._datasets.find({"user_id": user_id, **_LIVE}, {"_id": 1})]
 
     def heads(self, dataset_ids: Sequence[str]) -> dict[str, int]:
@@ -114,7 +114,7 @@ class DatasetStore:
         update = {"$set": {**options, "rev": dataset.rev + 1, "updated_at": self._clock()}}
         query: Document = {"_id": dataset.id, "rev": dataset.rev, **_LIVE}
         if "key" in options:
-            # no run may have become visible meanwhile
+            # only as long as no run is published: records have the hashes of the old key
             query["head_seq"] = 0
         found = self._datasets.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
         if found is None:
@@ -125,7 +125,7 @@ class DatasetStore:
 
     @state_change("datasets.claim")
     def claim(self, dataset_id: str, seconds: float) -> Dataset | None:
-        """The dataset, leased; `None` if somebody else has a lease, or it is deleted."""
+        """Lease the dataset and return it; `None` if another worker has a lease, or if the dataset is deleted."""
         now = self._clock()
         lease = {"token": secrets.token_hex(8), "until": now + timedelta(seconds=seconds)}
         free = {"_id": dataset_id, **_LIVE, **_unleased(now)}
@@ -136,7 +136,7 @@ class DatasetStore:
 
     @state_change("datasets.renew")
     def renew(self, dataset: Dataset, seconds: float) -> bool:
-        """Whether the lease was still ours, and is for `seconds` more."""
+        """Extend the lease to `seconds` from now. False if the lease is lost."""
         until = self._clock() + timedelta(seconds=seconds)
         return self._change(dataset, {}, {"lease.until": until})
 
@@ -146,7 +146,7 @@ class DatasetStore:
 
     @state_change("datasets.publish")
     def publish(self, dataset: Dataset, run: DatasetRun) -> Dataset | None:
-        """Make the run visible. `None` if the dataset is no longer as it was read, or the lease is lost."""
+        """Make the run visible. `None` if the dataset has changed since it was read, or if the lease is lost."""
         counts = run.counts
         changes: Document = {
             "head_run": run.job_id,
@@ -171,12 +171,12 @@ class DatasetStore:
 
     @state_change("datasets.learn_from")
     def learn_from(self, dataset: Dataset, moment: datetime) -> None:
-        """What is normal is learned anew, from runs that started then or later."""
+        """From now on, learn what is normal only from runs that started at this moment or later."""
         Repeating(self._datasets).update_one({"_id": dataset.id}, {"$set": {"learn_from": moment}})
 
     @state_change("datasets.raise_floor")
     def raise_floor(self, dataset: Dataset, seq: int) -> None:
-        """Changes up to this one are about to be removed."""
+        """Note that the changes up to this number are about to be removed."""
         Repeating(self._datasets).update_one({"_id": dataset.id}, {"$max": {"floor_seq": seq}})
 
     def _change(self, dataset: Dataset, as_read: Mapping[str, Any], changes: Document) -> bool:
@@ -191,12 +191,12 @@ class DatasetStore:
         Repeating(self._datasets).update_one({"_id": dataset.id}, update)
 
     def deleted(self, limit: int) -> list[Dataset]:
-        """Datasets that are to be removed, and that no fold writes to any more."""
+        """Deleted datasets whose documents are still to be removed, and that no worker has leased."""
         gone = {"deleted_at": {"$exists": True}, **_unleased(self._clock())}
         return self._documents.many(self._datasets.find(gone, limit=limit))
 
     def was_deleted(self, user_id: str, name: str, since: datetime) -> bool:
-        """Whether a dataset of this name has been deleted since, and is not removed yet."""
+        """Whether a dataset of this name was deleted at `since` or later, and is not completely removed yet."""
         gone = {"user_id": user_id, "name": name, "deleted_at": {"$gte": since}}
         return self._datasets.find_one(gone, {"_id": 1}) is not None
 
@@ -232,7 +232,7 @@ def _newest(heads: Mapping[str, datetime]) -> dict[str, datetime]:
 
 # --- records, in the order of their keys' hashes
 
-#: What the comparison of a run with the records needs.
+#: The fields of a record with which a run is compared.
 _COMPARED = {"hash": 1, "hashed_by": 1, "removed": 1, "scopes": 1, "applied": 1}
 
 
@@ -246,28 +246,32 @@ class RecordStore:
         return list(self._records.find(_of(dataset_id, after), _COMPARED).sort("_id", ASCENDING).limit(limit))
 
     def page(self, dataset_id: str, after: str, limit: int) -> tuple[list[Record], bool]:
-        """The next records after this key hash, removed ones too, and whether they ended early because they are
-        large.
+        """The next records after this key hash, including removed ones, and whether the page ended early because the
+        records are large.
         """
         return self._documents.answer(_of(dataset_id, after), limit, [("_id", ASCENDING)])
 
     def of(self, dataset_id: str, key_hashes: Iterable[str]) -> dict[str, Record] | None:
-        """These records, those that exist, by their key hashes; `None` if they are too large to be read together."""
+        """The records with these key hashes that exist, by key hash; `None` if they are too large to be read
+        together.
+        """
         ids = [record_id(dataset_id, one) for one in key_hashes]
         found = self._documents.at_once({"_id": {"$in": ids}}, len(ids)) if ids else []
         return None if found is None else {one.key_hash: one for one in found}
 
     @state_change("dataset_records.apply")
     def apply(self, changes: Sequence[ItemChange]) -> None:
-        """Carry out these changes, which are in the order of their numbers. Records that already have them, or later
-        ones, stay as they are.
+        """Apply these changes, which are in the order of their numbers. A record that already has the change, or a
+        later one, stays as it is.
         """
         if changes:
             self._write([_applying(change) for change in changes])
 
     @state_change("dataset_records.rehash")
     def rehash(self, hashes: Mapping[str, tuple[int, str, str]]) -> None:
-        """Set the hashes of unchanged records, by their ids: `applied` as it was read, the hash, and its form."""
+        """Replace hashes. For each record id: the `applied` with which the record was read, the new hash, and its
+        `hashed_by`. A record that has changed since stays as it is.
+        """
         operations = [
             UpdateOne({"_id": one, "applied": applied}, {"$set": {"hash": made, "hashed_by": by}})
             for one, (applied, made, by) in hashes.items()
@@ -279,7 +283,7 @@ class RecordStore:
         try:
             self._records.bulk_write(operations, ordered=False)
         except BulkWriteError as error:
-            # the record is there, and has the change: only then does the condition find nothing to replace
+            # the insert failed because the record exists: the condition matched nothing, so it has the change already
             refusals(error, {DUPLICATE_KEY})
 
     @state_change("dataset_records.delete")
@@ -298,7 +302,7 @@ def _applying(change: ItemChange) -> UpdateOne | ReplaceOne[Document]:
 
 
 def _of(dataset_id: str, after: str = "") -> Document:
-    """The documents whose ids are `<dataset>:<anything>`, after this."""
+    """A query for the documents with ids `<dataset>:…`, after `<dataset>:<after>`."""
     return {"_id": {"$gt": f"{dataset_id}:{after}", "$lt": f"{dataset_id};"}}
 
 
@@ -312,7 +316,7 @@ class ChangeStore:
 
     @state_change("dataset_changes.write")
     def write(self, changes: Sequence[ItemChange]) -> None:
-        """Insert those that are not there yet."""
+        """Insert the changes that are not stored yet."""
         documents = [change.model_dump(by_alias=True, exclude_none=True) for change in changes]
         if not documents:
             return
@@ -323,19 +327,19 @@ class ChangeStore:
 
     def page(self, dataset_id: str, after: str, until: int, limit: int) -> tuple[list[ItemChange], bool]:
         """The changes of all plans, published or not, with ids above `after` and numbers up to `until`, and whether
-        they ended early because they are large.
+        the page ended early because the changes are large.
         """
         query = {"_id": {"$gt": after, "$lt": change_id(dataset_id, until + 1)}}
         return self._documents.answer(query, limit, [("_id", ASCENDING)])
 
     def of_plan(self, dataset_id: str, plan: str, since: int, until: int, limit: int) -> list[ItemChange]:
-        """The same of one plan, fewer than `limit` if they are large."""
+        """The changes of one plan with numbers above `since` and up to `until`; fewer than `limit` if large."""
         query = {"_id": {"$gte": change_id(dataset_id, since + 1), "$lt": change_id(dataset_id, until + 1)}}
         return self._documents.page({**query, "plan": plan}, limit, [("_id", ASCENDING)])
 
     def of_key(self, dataset_id: str, key_hash: str, until: int) -> Iterator[tuple[str, int, str]]:
-        """The changes of one item that are not marks, of all plans, up to this number, the latest first: of each its
-        id, number and plan.
+        """The id, number and plan of each change of one item, without marks, up to this number, the latest first. The
+        changes of all plans are listed, published or not.
         """
         query = {"dataset": dataset_id, "key_hash": key_hash, "seq": {"$lte": until}, "type": {"$in": list(SHOWN)}}
         for one in self._changes.find(query, {"seq": 1, "plan": 1}).sort("seq", DESCENDING):
@@ -346,15 +350,15 @@ class ChangeStore:
 
     @state_change("dataset_changes.delete_others")
     def delete_others(self, dataset_id: str, plan: str, since: int, until: int) -> None:
-        """Delete what other plans than this one, which was carried out, have written under the numbers above `since`
-        and up to `until`. It takes as long as there are changes there.
+        """Delete the changes of all plans except `plan`, with numbers above `since` and up to `until`. The time that
+        this takes grows with the number of changes in this range.
         """
         numbers = {"$gte": change_id(dataset_id, since + 1), "$lt": change_id(dataset_id, until + 1)}
         Repeating(self._changes).delete_many({"_id": numbers, "plan": {"$ne": plan}})
 
     @state_change("dataset_changes.delete")
     def delete(self, dataset_id: str, until: int | None = None) -> bool:
-        """Delete a batch of the changes up to this number, or of all. Returns whether there may be more."""
+        """Delete a batch of the changes up to this number, or of all changes. Returns whether there may be more."""
         query = _of(dataset_id) if until is None else _of(dataset_id) | {"_id": {
             "$gt": f"{dataset_id}:", "$lt": change_id(dataset_id, until + 1)}}  # fmt: skip
         found = [one["_id"] for one in self._changes.find(query, {"_id": 1}).sort("_id", ASCENDING).limit(_BATCH)]
@@ -362,7 +366,7 @@ class ChangeStore:
         return len(found) == _BATCH
 
     def last_before(self, dataset_id: str, moment: datetime, until: int) -> int:
-        """The number of the last change that was made before `moment`, up to `until`; 0 if there is none."""
+        """The highest number, up to `until`, of a change that was made before `moment`; 0 if there is none."""
         query = {"dataset": dataset_id, "at": {"$lt": moment}, "seq": {"$lte": until}}
         found = self._changes.find_one(query, {"seq": 1}, sort=[("at", DESCENDING), ("seq", DESCENDING)])
         return found["seq"] if found else 0
@@ -383,7 +387,7 @@ class RunStore:
 
     @state_change("dataset_runs.change")
     def change(self, run: DatasetRun, state: RunState, **facts: Any) -> DatasetRun | None:
-        """Move the run to this state. `None` if it is no longer in the state that it was read in."""
+        """Move the run to this state. `None` if the state has changed since the run was read."""
         update = {"$set": {"state": state, "at": self._clock(), **facts}}
         found = self._runs.find_one_and_update(
             {"_id": run.job_id, "state": run.state}, update, return_document=ReturnDocument.AFTER
@@ -400,8 +404,8 @@ class RunStore:
 
     @state_change("dataset_runs.claim_exports")
     def claim_exports(self, seconds: float) -> DatasetRun | None:
-        """The run whose exports have been due for longest. They are due again after so many seconds. It counts as a
-        failure until something else is noted, for whoever has claimed it may be killed by it.
+        """Claim the exports that have been due for longest, for this many seconds: then they are due again. The claim
+        counts as a failure until `note_exports`, because the export may kill the worker.
         """
         now = self._clock()
         found = self._runs.find_one_and_update(
@@ -421,7 +425,7 @@ class RunStore:
     def note_exports(
         self, job_id: str, exports: Sequence[RunExport], due: datetime | None, failures: int = 0
     ) -> None:
-        """What came of the run's exports, and when they are to be tried again; `None`: nothing is left to do."""
+        """Store the outcome of the run's exports, and when they are tried again (`None`: not again)."""
         told = {"exports": [one.model_dump(exclude_none=True) for one in exports]}
         update: Document = {"$set": told, "$unset": {"exports_due": "", "exports_failures": ""}}
         if due is not None:
@@ -429,13 +433,13 @@ class RunStore:
         Repeating(self._runs).update_one({"_id": job_id}, update)
 
     def held_before(self, dataset_id: str, scope: str, moment: datetime) -> list[str]:
-        """The jobs of held runs of this scope that started before."""
+        """The jobs of the held runs of this scope that started before `moment`."""
         query = {"dataset": dataset_id, "state": RunState.HELD, "scope": scope, "started_at": {"$lt": moment}}
         return [one["_id"] for one in self._runs.find(query, {"_id": 1})]
 
     @state_change("dataset_runs.supersede")
     def supersede(self, job_ids: Sequence[str]) -> None:
-        """These held runs are not needed any more."""
+        """Mark these runs, if they are still held, as replaced by a later run."""
         held = {"_id": {"$in": list(job_ids)}, "state": RunState.HELD}
         Repeating(self._runs).update_many(held, {"$set": {"state": RunState.SUPERSEDED, "at": self._clock()}})
 
@@ -443,7 +447,7 @@ class RunStore:
         return self._documents.find_one({"_id": job_id})
 
     def many(self, job_ids: Sequence[str]) -> list[DatasetRun]:
-        """Of these jobs, those that are runs of a dataset."""
+        """The runs of these jobs, without jobs that are not a run of a dataset."""
         return list(self._documents.many(self._runs.find({"_id": {"$in": list(job_ids)}})))
 
     def newest_of(self, job_ids: Sequence[str]) -> DatasetRun | None:
@@ -458,7 +462,7 @@ class RunStore:
         return page(self._documents, [wanted], limit, after, field="started_at", identity="job_id")
 
     def figures(self, dataset: Dataset, limit: int) -> list[dict[str, Any]]:
-        """Of the newest published complete runs that say what is normal, the oldest first."""
+        """The figures of the newest published complete runs since `learn_from`, the oldest first."""
         query: Document = {"dataset": dataset.id, "state": RunState.PUBLISHED, "incomplete": {"$exists": False}}
         if dataset.learn_from is not None:
             query["started_at"] = {"$gte": dataset.learn_from}
@@ -478,12 +482,12 @@ class RunStore:
         return min((one["first_seq"] for one in found), default=None)
 
     def datasets_with_held(self, limit: int) -> list[str]:
-        """The datasets of held runs, of all users: of the newest so many."""
+        """The datasets of the `limit` newest held runs, of all users."""
         found = self._runs.find({"state": RunState.HELD}, {"dataset": 1}).sort("started_at", DESCENDING).limit(limit)
         return list(dict.fromkeys(one["dataset"] for one in found))
 
     def held(self, dataset_ids: Sequence[str] | None) -> dict[str, int]:
-        """How many held runs these datasets have, those that have one; all datasets, if it is `None`."""
+        """By dataset: how many held runs there are, without datasets that have none. `None`: of all datasets."""
         of: Document = {} if dataset_ids is None else {"dataset": {"$in": list(dataset_ids)}}
         found = self._runs.find({**of, "state": RunState.HELD}, {"dataset": 1})
         counts: dict[str, int] = {}
@@ -493,15 +497,15 @@ class RunStore:
 
     @state_change("dataset_runs.drop_figures")
     def drop_figures(self, dataset_id: str, kept: int) -> None:
-        """Drop the figures of all but so many of the newest runs."""
+        """Drop the figures of all runs except the `kept` newest."""
         if (oldest := self._oldest_of(dataset_id, kept)) is not None:
             old = {"dataset": dataset_id, "started_at": {"$lt": oldest}, "figures": {"$exists": True}}
             Repeating(self._runs).update_many(old, {"$unset": {"figures": ""}})
 
     @state_change("dataset_runs.forget")
     def forget(self, dataset_id: str, floor: int, before: datetime, kept: int) -> None:
-        """Remove runs that started before `before` and whose changes, up to `floor`, are no longer kept, but none of
-        the newest ones nor one that is held.
+        """Remove old runs: those that started before `before`, and whose changes have numbers up to `floor` and are
+        removed already. The `kept` newest runs and held runs stay.
         """
         if (oldest := self._oldest_of(dataset_id, kept)) is not None:
             old: Document = {"dataset": dataset_id, "started_at": {"$lt": min(oldest, before)}}
@@ -509,7 +513,7 @@ class RunStore:
             Repeating(self._runs).delete_many({**old, "state": {"$ne": RunState.HELD}, "$or": gone})
 
     def _oldest_of(self, dataset_id: str, newest: int) -> datetime | None:
-        """When the oldest of so many of the newest runs started; `None` if there are no more than that."""
+        """When the newest run after the `newest` newest ones started; `None` if there are no more runs than that."""
         order = [("started_at", DESCENDING), ("_id", DESCENDING)]
         found = list(self._runs.find({"dataset": dataset_id}, {"started_at": 1}).sort(order).skip(newest).limit(1))
         return found[0]["started_at"] if found else None

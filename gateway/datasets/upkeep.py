@@ -1,4 +1,6 @@
-"""What becomes of old changes and runs: changes whose time is over go, and of old runs the figures, then the runs."""
+"""Removes old changes of datasets once their retention is over, and, of old runs, first the figures and later the
+whole run.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 
 #: Datasets that one round cleans up; the next round goes on with the others.
 _ROUND = 200
-#: Published runs whose figures are kept: more than are learned from, because incomplete ones are not learned from.
+#: The number of runs whose figures are kept. It is larger than `LEARNED_RUNS`, because only complete runs are learned
+#: from.
 KEPT_FIGURES = 3 * LEARNED_RUNS
 
 
@@ -26,7 +29,7 @@ class DatasetUpkeep:
     _after: str = field(init=False, default="")
 
     def run(self, before: datetime | None, is_over: Callable[[], bool]) -> None:
-        """Remove what is older than `before`; nothing is too old if it is `None`."""
+        """Remove changes and runs that are older than `before`; `None`: keep all of them."""
         found = self._datasets.next_after(self._after, _ROUND)
         self._after = found[-1].id if len(found) == _ROUND else ""
         for dataset in found:
@@ -39,7 +42,7 @@ class DatasetUpkeep:
     def _forget(self, dataset: Dataset, before: datetime, is_over: Callable[[], bool]) -> None:
         floor = max(dataset.floor_seq, self._changes.last_before(dataset.id, before, dataset.applied_seq))
         if floor > dataset.floor_seq:
-            # first, so that no reader takes the remaining changes for all changes
+            # before the changes are removed, so that no reader misses changes without an error
             self._datasets.raise_floor(dataset, floor)
         while floor and self._changes.delete(dataset.id, floor) and not is_over():
             pass

@@ -1,8 +1,8 @@
-"""Watches runs while they go on, and pauses one that has collapsed: what it has found so far is kept, and nothing
-more is fetched in vain.
+"""Watches runs while they go on, and pauses a run that has collapsed: its items so far are kept, and it fetches no
+more pages in vain.
 
-Workers share the runs out among themselves by the names of those that are alive, and write nothing for it. If two of
-them watch the same run for a moment, both find the same, and the second pause is refused.
+Each worker computes from the names of the living workers which runs it watches, so nothing is written to divide the
+runs. If two workers watch the same run for a moment, both come to the same result, and the second pause is refused.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from gateway.nodes.health import WORKER, HeartbeatStore, process_name
 
 log = structlog.get_logger()
 
-#: Runs that one worker watches at the same time. When there is room again, it takes the oldest of the others.
+#: One worker watches at most this many runs at the same time, the oldest first.
 MOST_WATCHED = 100
-#: Batches of items that one round reads of each run, so that a round over many runs does not take long.
+#: One round reads at most this many batches of items of each run, so that a round does not take long.
 _BATCHES = 10
-#: A worker without a heartbeat for this long no longer counts among those that watch.
+#: A worker without a heartbeat for this long is taken for dead, and the others watch its runs.
 _AWAY = timedelta(seconds=60)
 
 
 @define
 class _Watched:
     attempt: int
-    #: The dataset whose normal may pause the run; `None` if nothing may pause it (any more).
+    #: The dataset of the run; `None` if the run must not be paused, or was paused already.
     dataset: Dataset | None = None
     normal: Normal = Factory(Normal)
     figures: RunFigures = Factory(RunFigures)
-    #: The item that was read last.
+    #: The id of the item that was read last.
     after: str | None = None
 
 
@@ -60,9 +60,9 @@ class RunWatch:
     _pausing: Pausing
     _heartbeats: HeartbeatStore
     _clock: Clock = utc_now
-    #: This worker's.
+    #: The name of this worker.
     _name: str = field(init=False, factory=lambda: process_name(WORKER))
-    #: By job.
+    #: By job id.
     _watched: dict[str, _Watched] = field(init=False, factory=dict)
 
     def look(self) -> None:
@@ -75,7 +75,9 @@ class RunWatch:
                     self._look_at(job)
 
     def _mine(self, job_ids: Sequence[str]) -> list[str]:
-        """Rendezvous hashing: a worker that comes or goes moves only its own share."""
+        """The jobs that this worker watches, by rendezvous hashing: when a worker starts or ends, only its own jobs
+        move to or from other workers.
+        """
         if not job_ids:
             return []
         since = self._clock() - _AWAY
@@ -103,8 +105,8 @@ class RunWatch:
             watched.dataset = None
 
     def _begin(self, job: Job) -> _Watched:
-        """A run that was paused for what it has found, and that somebody has resumed, is not paused again. One that
-        would begin anew when it is resumed is not paused either: it is judged at its end.
+        """Start to watch a run. A run that was paused for its findings and then resumed is not paused again. A run
+        that would start over when it is resumed is not paused either, but judged at its end.
         """
         unwatched = _Watched(job.newest)
         order = job.spec.dataset
@@ -130,7 +132,7 @@ class RunWatch:
             message=message,
             at=now,
         )
-        # first, so that nobody wonders why; without a pause after it, the run is judged at its end
+        # before the pause, so that users can see its reason; if the pause fails, the run is judged at its end
         self._runs.save(run)
         try:
             self._pausing.pause(job.id, why=f"for dataset {dataset.name} it is not normal: {message}")
