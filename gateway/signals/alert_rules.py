@@ -1,5 +1,5 @@
-"""Rules: when somebody is to be alerted. Each compares one figure with a bound: of a run, or of what is so now. What
-is grouped together is one alert.
+"""Alert rules. A rule compares one figure with a bound: a figure of a run that has ended, or a figure of the present,
+such as the length of the queue. The rule has one alert for each group (`Grouping`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gateway.schedules.next_run import parse_time_zone
 from gateway.signals.endpoints import EndpointFilter
 from gateway.signals.events import Subject, event_id
 
-#: Most rules of a user: each is looked at when a crawl of the user ends.
+#: A user has at most this many rules: all of them are checked when a crawl of the user ends.
 MOST_RULES = 50
-#: Most runs in a row that a rule asks for, and most earlier runs that it compares with. Together less than what is
-#: kept of an alert.
+#: A rule asks for at most this many runs in a row, and compares with at most this many earlier runs. Together they
+#: are fewer than the runs that an alert keeps (`run_figures.KEPT`).
 MOST_IN_A_ROW, MOST_USUAL = 20, 20
-#: Earlier runs that there must be to compare with.
+#: A rule that compares with earlier runs needs at least this many.
 FEWEST_USUAL = 3
 _LONGEST = timedelta(days=366).total_seconds()
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
@@ -37,32 +37,32 @@ class AlertMeasure(StrEnum):
     INCOMPLETE = "incomplete"
     #: 1 for an occurrence of a schedule that was skipped or missed, 0 for a run of it.
     NOT_STARTED = "not_started"
-    #: Groups of its errors that are new, or back after they were resolved.
+    #: The number of error groups of the run that are new, or are back after they were resolved.
     NEW_ERRORS = "new_errors"
-    # those of runs that have ended well or in part
+    # only of runs that ended in `finished` or `partial`
     ITEMS = "items"
     PAGES = "pages"
     ERRORS = "errors"
-    #: Of errors among pages and errors, from 0 to 1.
+    #: errors / (pages + errors), from 0 to 1.
     ERROR_SHARE = "error_share"
     #: Seconds.
     DURATION = "duration"
-    # --- of what is so now
+    # --- of the present
     #: Seconds since a run last ended well.
     IDLE = "idle"
-    #: Seconds that the job has waited which has waited for longest and could start.
+    #: Seconds for which the longest-waiting job has waited, of the jobs that could start.
     WAITING = "waiting"
-    #: Jobs that wait.
+    #: The number of waiting jobs.
     QUEUE = "queue"
-    #: Seconds since a node's last sign of life, once it is down.
+    #: Seconds since the last sign of life of a node that is down.
     NODE_DOWN = "node_down"
     #: 1 for a node with too little free disk for new work.
     DISK_FULL = "disk_full"
-    #: Runs of a dataset that are held.
+    #: The number of held runs of a dataset.
     HELD = "held"
 
 
-#: What is 0 or 1, and needs no bound.
+#: Measures that are 0 or 1, and need no bound.
 YES_OR_NO = frozenset(
     {
         AlertMeasure.FAILED,
@@ -73,30 +73,30 @@ YES_OR_NO = frozenset(
         AlertMeasure.NODE_DOWN,
     }
 )
-#: What differs from run to run, so that it can be compared with what is usual.
+#: Measures that can be compared with earlier runs (`of_usual`).
 COMPARABLE = frozenset(
     {AlertMeasure.ITEMS, AlertMeasure.PAGES, AlertMeasure.ERRORS, AlertMeasure.ERROR_SHARE, AlertMeasure.DURATION}
 )
-#: What is known of single runs.
+#: Measures of single runs.
 OF_RUNS = COMPARABLE | {
     *(AlertMeasure.FAILED, AlertMeasure.INCOMPLETE, AlertMeasure.NOT_STARTED, AlertMeasure.NEW_ERRORS)
 }
-#: What is looked at when runs end; all else is of what is so now.
+#: Measures that are checked when runs end. All others are measures of the present.
 NOTED = OF_RUNS | {AlertMeasure.IDLE}
-#: What is of the platform, and not of a user.
+#: Measures of the platform, which do not belong to a user.
 OF_PLATFORM = frozenset({AlertMeasure.NODE_DOWN, AlertMeasure.DISK_FULL})
 
 
 class Grouping(StrEnum):
-    """What has an alert of its own."""
+    """How a rule groups what it is about: each group has an alert of its own."""
 
     SPIDER = "spider"
     SCHEDULE = "schedule"
     SITE = "site"
     PROJECT = "project"
-    #: All that the rule is about is one alert.
+    #: The rule has one alert for everything.
     RULE = "rule"
-    # --- what some measures bring with them
+    # --- the grouping of some measures, which a rule cannot choose
     DATASET = "dataset"
     NODE = "node"
 
@@ -115,11 +115,11 @@ class AlertCondition(BaseModel, extra="forbid", frozen=True):
     measure: AlertMeasure
     above: Annotated[float, Field(ge=0, le=1e12)] | None = None
     below: Annotated[float, Field(gt=0, le=1e12)] | None = None
-    #: The bound is a multiple of the median of so many earlier runs.
+    #: If set, the bound is a multiple of the median of this many earlier runs.
     of_usual: Annotated[int, Field(ge=FEWEST_USUAL, le=MOST_USUAL)] | None = None
-    #: So many runs in a row.
+    #: The condition must hold for this many runs in a row.
     runs: Annotated[int, Field(ge=1, le=MOST_IN_A_ROW)] = 1
-    #: Seconds for which it must be so.
+    #: The condition must hold for this many seconds.
     for_seconds: Annotated[float, Field(ge=0, le=_LONGEST)] = 0.0
 
     @model_validator(mode="after")
@@ -138,7 +138,9 @@ class AlertCondition(BaseModel, extra="forbid", frozen=True):
         return self
 
     def is_beyond(self, value: float, usual: float | None = None) -> bool:
-        """`usual`: of what the bound is a multiple. Nothing is beyond a multiple of zero."""
+        """Whether the value is beyond the bound. `usual`: the bound is a multiple of this; if this is 0, no value is
+        beyond the bound.
+        """
         if self.of_usual is not None and not usual:
             return False
         factor = 1.0 if usual is None else usual
@@ -148,7 +150,7 @@ class AlertCondition(BaseModel, extra="forbid", frozen=True):
 
 
 class QuietHours(BaseModel, extra="forbid", frozen=True):
-    """Nobody is told between these times of day; what is still so at the end is told then."""
+    """No alerts are sent between these times of day. An alert that still fires at the end is sent then."""
 
     since: str = Field(examples=["22:00"])
     until: str = Field(examples=["07:00"])
@@ -177,7 +179,7 @@ class QuietHours(BaseModel, extra="forbid", frozen=True):
         return self
 
     def end(self, now: datetime) -> datetime | None:
-        """When they end, if `now` is within them."""
+        """The end of the quiet hours if `now` is within them, else `None`."""
         zone = parse_time_zone(self.timezone)
         local = now.astimezone(zone)
         since, until = time.fromisoformat(self.since), time.fromisoformat(self.until)
@@ -191,35 +193,35 @@ class QuietHours(BaseModel, extra="forbid", frozen=True):
 
 class AlertGroup(NamedTuple):
     kind: Grouping
-    #: A spider of a project is `project/spider`. A dataset is `user/name` where a rule is about all crawls: each user
-    #: may have one of this name.
+    #: A spider of a project is `project/spider`. If the rule is about the crawls of all users, a dataset is
+    #: `user/name`, because several users may have a dataset of this name.
     name: str
 
 
 class AlertRule(BaseModel, extra="ignore", populate_by_name=True):
     id: str = Field(alias="_id")
-    #: Empty for one that everybody has.
+    #: The owner; empty for the operator's rules, and for the built-in rules, which all users have.
     user_id: str
     name: str
     when: AlertCondition
     filter: EndpointFilter = EndpointFilter()
     group_by: Grouping = Grouping.SPIDER
-    #: The endpoints that are told; if there are none, those of the user that want alerts.
+    #: The endpoints that receive the alerts. If empty: all endpoints of the user that ask for alerts.
     to: tuple[str, ...] = ()
     quiet: QuietHours | None = None
     silenced_until: datetime | None = None
-    #: Seconds after which who was told is told again while it is still so.
+    #: While an alert fires, a reminder is sent each time this many seconds have passed.
     remind_seconds: float | None = None
     paused: bool = False
-    #: It is about all users' crawls; true or absent.
+    #: Whether the rule is about the crawls of all users; true or absent.
     of_all_users: bool | None = None
-    #: The rule that everybody has, and of which this is the user's own form.
+    #: The id of the built-in rule that this rule replaces for its user.
     builtin: str | None = None
     created_at: datetime
 
     @property
     def known_as(self) -> str:
-        """What its alerts call it: one that everybody has stays the same rule, in whatever form."""
+        """The `rule_id` of its alerts. A built-in rule keeps its id when a user changes it."""
         return self.builtin or self.id
 
     @property
@@ -228,7 +230,7 @@ class AlertRule(BaseModel, extra="ignore", populate_by_name=True):
 
     @property
     def needs_good_runs(self) -> bool:
-        """Whether also runs must be known that are as they should be, before there is an alert."""
+        """Whether runs without a fault must be stored, too, because the rule compares with them."""
         return self.when.of_usual is not None or self.when.measure is AlertMeasure.IDLE
 
     def admits(self, subject: Subject) -> bool:
@@ -236,7 +238,9 @@ class AlertRule(BaseModel, extra="ignore", populate_by_name=True):
         return bool(is_ones_own) and self.filter.admits(subject)
 
     def group_of(self, subject: Subject) -> AlertGroup | None:
-        """`None` if the rule is not about it, such as a run without a site, if sites are grouped."""
+        """The group of the subject; `None` if the rule is not about it, for example if the rule groups by sites and
+        the run has none.
+        """
         if not self.admits(subject):
             return None
         names = {
@@ -251,11 +255,11 @@ class AlertRule(BaseModel, extra="ignore", populate_by_name=True):
         return AlertGroup(self.grouping, name) if name else None
 
     def owner(self, subject: Subject) -> str:
-        """Whose alert it is: that of the rule's user, or of the crawl's for a rule that everybody has."""
+        """The user who owns the alert: the rule's user, or for a built-in rule, the user of the crawl."""
         return self.user_id or subject.user_id
 
     def alert_id(self, owner: str, group: AlertGroup) -> str:
-        # one alert in all stays the same when the rule gets another name
+        # the rule's name is left out, so that its alert stays the same when the rule is renamed
         name = "" if group.kind is Grouping.RULE else group.name
         return event_id("alert", self.known_as, owner, group.kind, name)
 
@@ -270,7 +274,7 @@ def _builtin(name: str, words: str, group_by: Grouping = Grouping.SPIDER, **when
     )
 
 
-#: The rules that are there from the beginning.
+#: The built-in rules, which all users have.
 BUILT_IN: dict[str, AlertRule] = {
     rule.id: rule
     for rule in (
@@ -285,13 +289,13 @@ BUILT_IN: dict[str, AlertRule] = {
 
 
 def own_form_id(user_id: str, builtin: str) -> str:
-    """The id of the user's own form of a rule that everybody has."""
+    """The id of the rule that replaces a built-in rule for this user."""
     return event_id("rule", user_id, builtin)
 
 
 def forms(rule_id: str, user_id: str) -> list[str]:
-    """Under which ids there may be the rule that applies for this user; the first that is there does: of one that all
-    have the user's own form, the operator's, and the rule as it is.
+    """The ids under which a rule may be stored for this user. The first that exists applies: for a built-in rule, the
+    user's version, then the operator's version, then the built-in rule itself.
     """
     if rule_id not in BUILT_IN:
         return [rule_id]
@@ -299,15 +303,17 @@ def forms(rule_id: str, user_id: str) -> list[str]:
 
 
 def form_of(rule: AlertRule, user_id: str) -> str:
-    """The id of the form of this rule that the user may change: what is of the platform has one for all."""
+    """The id of the version of this rule that the user may change. Rules about the platform have one version for all
+    users.
+    """
     if rule.builtin is None:
         return rule.id
     return own_form_id("" if BUILT_IN[rule.builtin].when.measure in OF_PLATFORM else user_id, rule.builtin)
 
 
 def with_built_in(user_id: str, stored: Sequence[AlertRule], *, of_platform: bool) -> list[AlertRule]:
-    """The stored rules, and those that everybody has: each in the user's form if it has one, else in the operator's,
-    else as it is. `of_platform`: also those about nodes.
+    """The stored rules and the built-in rules. Of each built-in rule: the user's version if there is one, else the
+    operator's, else the rule itself. `of_platform`: include the rules about nodes.
     """
     mine = {rule.builtin for rule in stored if rule.user_id == user_id}
     known = [rule for rule in stored if rule.user_id == user_id or rule.builtin is None or rule.builtin not in mine]

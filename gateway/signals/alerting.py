@@ -1,8 +1,8 @@
-"""Raises alerts, ends them, and tells of both, once for each.
+"""Raises alerts, ends them, and announces both exactly once.
 
-What rules say of runs is looked at when these end (`noted`), as a part of announcing them; what they say of the
-present, and what time changes, every few seconds (`look`). Workers do both, any number of them: an alert is changed
-by compare-and-set, and its calls have ids that are made from when it began.
+Rules about runs are checked when the runs end (`noted`), as a part of announcing them. Rules about the present, and
+alerts that change as time passes, are checked every few seconds (`look`). Any number of workers may do both: an alert
+is changed by compare-and-set, and the ids of its deliveries are made from the time at which it began.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from gateway.signals.run_figures import ComparedRun, check, merged, said
 
 log = structlog.get_logger()
 
-#: Seconds between two looks at what is so now.
+#: Seconds between two rounds over the rules about the present.
 EVERY_SECONDS = 5.0
-#: Seconds after which a look compares no further rule.
+#: Seconds after which one call of `look` compares no further rule.
 _SECONDS = 1.0
-#: Alerts that one look tells of, and rules that it reads at once.
+#: At most this many alerts are announced by one call of `look`, and this many rules are read at once.
 _ALERTS, _RULES = 200, 200
-#: How often an alert is changed anew because another worker was first.
+#: How often a change of an alert is repeated because another worker has changed it meanwhile.
 _TRIES = 10
-#: Seconds after which an alert is looked at again that could not be told of.
+#: The delay after which an alert that could not be announced is tried again.
 _AGAIN = timedelta(seconds=60)
 
 
@@ -56,7 +56,7 @@ class _Noted(NamedTuple):
     owner: str
     group: AlertGroup
     runs: list[ComparedRun]
-    #: What each run is about.
+    #: The subject of each run.
     subjects: list[Subject]
 
     @property
@@ -81,8 +81,8 @@ class Alerting:
     # --- runs
 
     def noted(self, user_id: str, ended: Sequence[tuple[Subject, ComparedRun]]) -> None:
-        """Raise or end the alerts about these runs of the user, which may have been noted before. Raises PyMongo's
-        errors.
+        """Raise or end the alerts about these ended runs of the user. It is harmless to call this again for the same
+        runs. Raises PyMongo's errors.
         """
         if not ended:
             return
@@ -112,7 +112,7 @@ class Alerting:
         log.warning("alert_not_changed", rule=noted.rule.id, group=noted.group.name)
 
     def _judged(self, noted: _Noted, known: Alert | None) -> Alert | None:
-        """The alert after these runs; `None` if nothing has to be kept."""
+        """The alert after these runs; `None` if nothing has to be stored."""
         rule, now = noted.rule, self._clock()
         if known is None and not rule.needs_good_runs and not any(_is_beyond(rule, run) for run in noted.runs):
             return None
@@ -132,8 +132,8 @@ class Alerting:
     # --- the present
 
     def look(self) -> None:
-        """Raise and end what changes as time passes, and tell of what is to be told. To be called every few seconds.
-        Raises PyMongo's errors.
+        """Raise and end the alerts that change as time passes, and announce what is due. To be called every few
+        seconds. Raises PyMongo's errors.
         """
         now = self._clock()
         self._compare_some(now)
@@ -147,8 +147,8 @@ class Alerting:
                 self._alerts.look_later(alert.id, now + _AGAIN)
 
     def _compare_some(self, now: datetime) -> None:
-        """Compare rules with the present, from where the last look ended: calls that are due wait for no more than a
-        second, however many rules there are.
+        """Compare the next rules with the present, beginning where the last call ended. It stops after about a
+        second, so that deliveries do not wait, however many rules there are.
         """
         began = self._monotonic()
         if self._round is None:
@@ -172,7 +172,7 @@ class Alerting:
             yield from (rule for rule in found if not rule.paused)
 
     def _compare(self, rule: AlertRule, now: datetime) -> None:
-        """Raise the alerts of what is beyond the rule's bound now, and end the others."""
+        """Raise the alerts of the groups that are beyond the rule's bound now, and end the rule's other alerts."""
         found = self._figures.beyond(rule, now)
         known = {alert.id: alert for alert in self._alerts.of_rule(rule.known_as, rule.user_id)}
         for group, present in found.items():
@@ -190,20 +190,22 @@ class Alerting:
     def _store(self, rule: AlertRule, alert: Alert, read: Alert | None, now: datetime) -> None:
         due = alert.model_copy(update={"due_at": _due(rule, alert, now)})
         if due != read:
-            # another worker may have been first, and sees the same
+            # if another worker has changed it first, that worker has come to the same result
             self._alerts.save(due.model_copy(update={"updated_at": now}), read)
 
     # --- what is told
 
     def _attend(self, alert: Alert, rules: Mapping[str, AlertRule | None], now: datetime) -> bool:
-        """Whether that could be done: a rule that cannot be read by this version is to be read by another."""
+        """Announce what is due of the alert. Returns False if this version cannot read its rule: then a worker of
+        another version does it.
+        """
         there = [rules[one] for one in forms(alert.rule_id, alert.user_id) if one in rules]
         if there and there[0] is None:
             return False
         if there and (rule := there[0]) is not None and not rule.paused:
             self._tell_what_is_due(alert, rule, now)
             return True
-        # one that is paused has none: this one was made by a worker that had read the rule before
+        # a paused rule has no alerts: this one was made by a worker that had read the rule before it was paused
         self._alerts.delete([alert.id])
         return True
 
@@ -214,7 +216,7 @@ class Alerting:
         changed = changed.model_copy(update={"due_at": _due(rule, changed, now)})
         kept = alert if changed == alert else self._alerts.save(changed, alert)
         if kept is None or kept.telling is None:
-            # what another has changed in between is due, too, if there is anything to tell
+            # another worker has changed the alert; if there is anything to announce, the alert is due again
             return
         self._tell(rule, kept, kept.telling, now)
         done = kept.model_copy(update={"telling": None})
@@ -222,7 +224,7 @@ class Alerting:
 
     def _tell(self, rule: AlertRule, alert: Alert, kind: EventType, now: datetime) -> None:
         event = event_of_alert(rule, alert, kind, now, self._public_url)
-        # if all that it names were deleted since, it is better to tell others than nobody
+        # if all endpoints of the rule were deleted, the user's other endpoints receive the alert
         if named := self._endpoints.many(rule.to) if rule.to else []:
             made = deliveries_to(named, event, now)
         else:
@@ -233,7 +235,7 @@ class Alerting:
 
 @contextmanager
 def _apart(event: str, **about: str) -> Iterator[None]:
-    """No rule and no alert keeps the others from being looked at, nor jobs from being announced."""
+    """Log an error of one rule or one alert, so that it stops neither the others nor the announcement of jobs."""
     try:
         yield
     except PyMongoError:
@@ -268,14 +270,14 @@ def event_of_alert(rule: AlertRule, alert: Alert, kind: EventType, now: datetime
 
 
 def _page(alert: Alert) -> str:
-    """Where the console shows it: an occurrence that was no run has no page of its own."""
+    """The console's page for the alert: of its job, of its schedule if no run started, or else the list of alerts."""
     if alert.job_id:
         return f"/console/jobs/{alert.job_id}"
     return f"/console/schedules/{alert.group}" if alert.group_by is Grouping.SCHEDULE else "/console/alerts"
 
 
 def _label(alert: Alert) -> str | None:
-    """How people call what the alert is about, where the group's name is none of theirs."""
+    """A name for the alert's subject if the group's name is only an id, as for a schedule."""
     if alert.group_by is Grouping.SCHEDULE and alert.subject.spider:
         return f"Schedule {alert.group[:8]} of {alert.subject.project}/{alert.subject.spider}"
     return None
@@ -285,7 +287,7 @@ def _label(alert: Alert) -> str | None:
 
 
 def _next(rule: AlertRule, alert: Alert, now: datetime) -> EventType | None:
-    """What its receivers are to be told now."""
+    """The event that is to be sent to its receivers now, if any."""
     if _quiet_until(rule, alert, now) is not None:
         return None
     if alert.firing != alert.told:
@@ -295,7 +297,7 @@ def _next(rule: AlertRule, alert: Alert, now: datetime) -> EventType | None:
 
 
 def _as_time_passed(rule: AlertRule, alert: Alert, now: datetime) -> Alert:
-    """The alert as it is now: of an idle group it fires without any further run."""
+    """The alert at this moment: the alert of an idle group starts to fire without any further run."""
     if (idle := _idle_at(rule, alert)) is None or idle > now:
         return alert
     last = idle - timedelta(seconds=rule.when.above or 0.0)
@@ -307,13 +309,13 @@ def _due(rule: AlertRule, alert: Alert, now: datetime) -> datetime | None:
         return now
     told = now if alert.firing != alert.told else _remind_at(rule, alert)
     if told is not None:
-        # not before the end of a silence: what is due and cannot be told would keep others from being looked at
+        # not before the silence ends: alerts that are due but silent would keep others from being attended to
         told = max(told, _quiet_until(rule, alert, now) or told)
     return min((moment for moment in (told, _idle_at(rule, alert)) if moment is not None), default=None)
 
 
 def _quiet_until(rule: AlertRule, alert: Alert, now: datetime) -> datetime | None:
-    """Until when nobody is told."""
+    """The end of the quiet hours or of a silence that applies now; `None` if none applies."""
     ends = (rule.quiet.end(now) if rule.quiet else None, rule.silenced_until, alert.silenced_until)
     return max((end for end in ends if end is not None and end > now), default=None)
 
@@ -325,15 +327,17 @@ def _remind_at(rule: AlertRule, alert: Alert) -> datetime | None:
 
 
 def _idle_at(rule: AlertRule, alert: Alert) -> datetime | None:
-    """When it will have been idle for too long."""
+    """When the group will have been idle for too long; `None` for other rules, and for an alert
+    that fires already.
+    """
     if rule.when.measure is not AlertMeasure.IDLE or alert.firing or alert.idle_since is None:
         return None
     return alert.idle_since + timedelta(seconds=rule.when.above or 0.0)
 
 
 def _after_runs(alert: Alert, runs: Sequence[ComparedRun]) -> Alert:
-    """The alert of an idle group after further runs: one that has ended well since it began ends it. Of the runs
-    themselves nothing has to be kept: there may be any number of bad ones after the last good one.
+    """The alert of an idle group after further runs: a run that ended well after the alert began ends the alert. Only
+    the time of the last good run is stored, because any number of bad runs may follow it.
     """
     since = max([run.at for run in runs if run.is_good], default=alert.idle_since or runs[0].at)
     alert = alert.model_copy(update={"idle_since": max(since, alert.idle_since or since)})

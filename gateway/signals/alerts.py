@@ -1,9 +1,9 @@
-"""Alerts, and the rules that they come from, in MongoDB. An alert is what one rule says of one group of runs.
+"""Alerts and their rules in MongoDB. An alert is the state of one rule for one group of runs.
 
-What is to be told of an alert is the difference between two of its fields: `firing`, whether it is so, and `told`,
-whether the last that was told is that it is so. So nothing is told twice, and nothing of what was over before anybody
-was to be told. `told` changes before anybody is told, and `telling` says that somebody has to be: so whoever was told
-that it is so is told of its end, whatever happens in between. Each change is a compare-and-set by `rev`.
+Two fields decide what is sent: `firing` is the state of the alert, and `told` is the state that its receivers were
+sent last. While both are equal, nothing is sent; so nothing is sent twice, and an alert that ended before it was sent
+is never sent. `told` changes before the calls are made, and `telling` is set until the calls are stored. So receivers
+of the beginning also receive the end, even if a worker dies in between. Each change is a compare-and-set by `rev`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class PastIncident(BaseModel, extra="ignore", frozen=True):
 
 
 class AlertSubject(BaseModel, extra="ignore", frozen=True):
-    """What an alert is about, for endpoints that choose by it: as it was when the incident began, so
-    that who was told of it is told of its end.
+    """The facts by which endpoints choose alerts. They stay as they were when the incident began, so that the same
+    endpoints receive its beginning and its end.
     """
 
-    #: Whose crawl it was; empty for what is of the platform.
+    #: The user of the crawl; empty for an alert about the platform.
     user_id: str = ""
     project: str | None = None
     spider: str | None = None
@@ -55,9 +55,9 @@ class AlertSubject(BaseModel, extra="ignore", frozen=True):
 
 class Alert(BaseModel, extra="ignore", populate_by_name=True):
     id: str = Field(alias="_id")
-    #: Of one that everybody has its name, in whatever form it applies.
+    #: The rule's id; for a built-in rule that a user has changed, the id of the built-in rule.
     rule_id: str
-    #: Whose it is; empty for what is of the platform.
+    #: The owner; empty for an alert about the platform.
     user_id: str
     measure: AlertMeasure
     group_by: Grouping
@@ -65,29 +65,30 @@ class Alert(BaseModel, extra="ignore", populate_by_name=True):
     subject: AlertSubject = AlertSubject()
     #: The newest runs, the oldest first.
     recent: list[ComparedRun] = Field(default_factory=list)
-    #: When a run last ended well, or the first run ended if none has: of rules for groups that are idle.
+    #: Only for rules about idle groups: when a run last ended well, or when the first run ended if none has ended
+    #: well.
     idle_since: datetime | None = None
-    #: Since when the condition has held, of what must be so for a while before it is an alert.
+    #: Since when the condition has held, for rules whose condition must hold for a while before the alert fires.
     holds_since: datetime | None = None
     firing: bool = False
-    #: Since when it is firing, or was at last.
+    #: When it began to fire the last time.
     since: datetime | None = None
-    #: When it last ended.
+    #: When it ended the last time.
     until: datetime | None = None
     message: str = ""
     #: The run that it is about.
     job_id: str | None = None
-    #: What was usual when it began.
+    #: The usual figure when it began.
     usual: float | None = None
     told: bool = False
     told_at: datetime | None = None
-    #: The type of the event that its receivers are being told; absent once its calls are stored.
+    #: The type of the event that is being sent to its receivers; absent once the calls are stored.
     telling: EventType | None = None
-    #: How often who was told was reminded.
+    #: How many reminders were sent since it began.
     reminded: int = 0
     silenced_until: datetime | None = None
     past: list[PastIncident] = Field(default_factory=list)
-    #: When it has to be looked at next, because time passes; absent if it need not be.
+    #: When it has to be checked again, even without any further run; absent if it need not be.
     due_at: datetime | None = None
     created_at: datetime
     updated_at: datetime
@@ -111,18 +112,18 @@ class Alert(BaseModel, extra="ignore", populate_by_name=True):
 
     @property
     def about(self) -> Subject | None:
-        """`None`: all that want alerts of its user are told."""
+        """The subject by which endpoints choose. `None`: all endpoints of the user that ask for alerts receive it."""
         facts = self.subject.model_dump(exclude_defaults=True)
         return Subject(**{"user_id": self.user_id, **facts, "job_id": self.job_id}) if facts else None
 
     def fires(self, since: datetime, message: str, job_id: str | None, usual: float | None) -> Alert:
-        # what waits may have waited for longer than since the last incident ended, and is another one all the same
+        # a new incident begins after the last one ended, even if its cause (a waiting job) is older
         since = max(since, self.until or since)
         began: dict[str, Any] = {} if self.firing else {"since": since, "until": None, "usual": usual}
         return self.model_copy(update={**began, "firing": True, "message": message, "job_id": job_id})
 
     def promises(self, kind: EventType, now: datetime) -> Alert:
-        """The alert as it is before its receivers are told this."""
+        """The alert as it is stored before this event is sent to its receivers."""
         reminded = {EventType.ALERT_FIRING: 0, EventType.ALERT_STILL_FIRING: self.reminded + 1}
         return self.model_copy(
             update={
@@ -153,7 +154,7 @@ class AlertRuleStore:
         return self._documents.find_one({"_id": rule_id})
 
     def many(self, rule_ids: Collection[str]) -> dict[str, AlertRule | None]:
-        """Of these, the rules that are there; `None` for one that cannot be read, such as one of a newer version."""
+        """By id: the rules that exist; `None` for a rule that cannot be read, for example one of a newer version."""
         found: Iterable[Document] = self._rules.find({"_id": {"$in": list(rule_ids)}}) if rule_ids else []
         return {document["_id"]: rule for document, rule in self._documents.each(found)}
 
@@ -161,22 +162,24 @@ class AlertRuleStore:
         return self._documents.find({"user_id": user_id}, limit, [("created_at", ASCENDING), ("_id", ASCENDING)])
 
     def of_operator(self, limit: int) -> list[AlertRule]:
-        """What an operator without a key sees: the rules of all users, but for their forms of what everybody has."""
+        """The rules that an operator without a key sees: those of all users, without their versions of built-in
+        rules.
+        """
         wanted: Document = {"$or": [{"user_id": ""}, {"builtin": {"$exists": False}}]}
         return self._documents.find(wanted, limit, [("created_at", ASCENDING), ("_id", ASCENDING)])
 
     def about(self, user_id: str) -> list[AlertRule]:
-        """All rules about crawls of this user, those of others included that are about all users' crawls."""
+        """All rules about crawls of this user, including other users' rules about the crawls of all users."""
         found = self._rules.find({"$or": [{"user_id": {"$in": [user_id, ""]}}, {"of_all_users": True}]})
         return self._documents.many(found)
 
     def of_measures(self, measures: Collection[AlertMeasure], after: str, limit: int) -> list[AlertRule]:
-        """Of all users, in the order of their ids."""
+        """The next rules with one of these measures, of all users, in the order of their ids."""
         query = {"_id": {"$gt": after}, "when.measure": {"$in": [one.value for one in measures]}}
         return self._documents.find(query, limit, [("_id", ASCENDING)])
 
     def with_form(self, builtin: str) -> list[str]:
-        """The users that have a form of their own of a rule that everybody has."""
+        """The users who have a version of their own of this built-in rule."""
         return self._rules.distinct("user_id", {"builtin": builtin, "user_id": {"$ne": ""}})
 
     def count(self, user_id: str) -> int:
@@ -206,7 +209,7 @@ class AlertStore:
         return {alert.id: alert for alert in found}
 
     def of_rule(self, rule_id: str, user_id: str) -> list[Alert]:
-        """The user's that fire, or whose condition holds."""
+        """The user's alerts of this rule that fire, or whose condition holds."""
         there = [{"firing": True}, {"holds_since": {"$exists": True}}]
         return self._documents.many(self._alerts.find({"rule_id": rule_id, "user_id": user_id, "$or": there}))
 
@@ -219,8 +222,8 @@ class AlertStore:
         firing: bool | None = None,
         but: Collection[AlertMeasure] = (),
     ) -> tuple[list[Alert], str | None]:
-        """Those that have ever fired, the latest first; of all users without `user_id`. As `documents.page`. `but`:
-        none about these.
+        """A page, as `documents.page` returns it, of the alerts that have ever fired, the latest first. Without
+        `user_id`, of all users. `but`: leave out alerts about these measures.
         """
         wanted: list[Document] = [{"since": {"$exists": True}}, _seen(user_id, but)]
         if firing is not None:
@@ -231,12 +234,14 @@ class AlertStore:
         return self._alerts.count_documents({**_seen(user_id, but), "firing": True}, limit=limit)
 
     def due(self, now: datetime, limit: int) -> list[Alert]:
-        """Those that have to be looked at, the longest due first."""
+        """The alerts that have to be checked now, the longest due first."""
         return self._documents.find({"due_at": {"$lte": now}}, limit, [("due_at", ASCENDING)])
 
     @state_change("alerts.save")
     def save(self, alert: Alert, read: Alert | None) -> Alert | None:
-        """Store it, unless it is no longer as it was `read` (`None`: not there). Returns it as it is stored."""
+        """Store the alert if it was not changed since it was `read` (`None`: it did not exist). Returns the stored
+        alert; `None` if it was changed.
+        """
         changed = alert.model_copy(update={"rev": (read.rev if read else 0) + 1})
         stored = changed.model_dump(by_alias=True, exclude_none=True)
         if read is not None:
@@ -258,14 +263,14 @@ class AlertStore:
 
     @state_change("alerts.delete_of_rule")
     def delete_of_rule(self, rule_id: str, user_id: str | None, but: Collection[str] = ()) -> None:
-        """The user's alerts of this rule; without one those of all but some users."""
+        """Delete the user's alerts of this rule. Without `user_id`, the alerts of all users except `but`."""
         whose = {"$nin": list(but)} if user_id is None else user_id
         Repeating(self._alerts).delete_many({"rule_id": rule_id, "user_id": whose})
 
     @state_change("alerts.forget")
     def forget(self, before: datetime, limit: int) -> int:
-        """Delete those of which nothing was heard since then, unless time or the present changes them: what no
-        further run ends would fire for ever. Returns how many.
+        """Delete up to `limit` alerts that were not updated since `before`: alerts that are over, and alerts about
+        runs even if they fire, because without further runs they would fire forever. Returns how many were deleted.
         """
         over: Document = {"firing": False, "due_at": {"$exists": False}}
         of_runs = {"measure": {"$in": [one.value for one in OF_RUNS]}}

@@ -1,8 +1,9 @@
-"""Makes the deliveries for what has happened to jobs: for the webhooks that were named with a crawl, and for the
-endpoints that want to hear of it. Those that have ended are added to the daily sums and the groups of their errors.
+"""Makes the deliveries for events of jobs: for the webhooks that were named with a crawl, and for the endpoints that
+ask for these events. Ended jobs are also added to the daily sums and to the groups of their errors.
 
-Jobs say in `signals` what is not announced yet. Deliveries have ids that are made from the event and the receiver, so
-any number of workers may announce the same, and may die in between. What a sum has is in the sum (`added_once.py`).
+The `signals` of a job are the events that are not announced yet. The id of a delivery is made from the event and the
+receiver, so any number of workers may announce the same event, and may die in between. Each sum stores which jobs it
+contains, so a job is added only once (`added_once.py`).
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from gateway.signals.run_figures import ComparedRun
 
 log = structlog.get_logger()
 
-#: Most users that one look visits, and most jobs of each.
+#: One call of `look` visits at most this many users, and announces at most this many jobs of each user.
 USERS, JOBS = 50, 200
-#: Jobs that are announced at once, and seconds after which the next user has its turn: a job may be part of as many
-#: alerts as there are rules about it.
+#: Jobs that are announced together, and seconds after which it is the next user's turn: jobs of a user with many
+#: alert rules take longer.
 _AT_ONCE, _TURN = 25, 1.0
-#: Seconds after which a job is looked at again whose deliveries could not be made.
+#: Seconds after which a job whose deliveries could not be made is tried again.
 AGAIN_SECONDS = 60.0
-#: The type of the calls of webhooks that were named with a crawl.
+#: The event type of calls to webhooks that were named with a crawl.
 ENDED = "job.ended"
 
 
@@ -53,9 +54,9 @@ class Announcing:
     _public_url: str = ""
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
-    #: The user after whom the next look goes on.
+    #: The last user that was visited. The next call of `look` continues after this user.
     _seen: str = field(init=False, default="")
-    #: Whether a user before that has more than its looks took.
+    #: Whether a user up to `_seen` has more jobs to announce.
     _left: bool = field(init=False, default=False)
 
     def look(self) -> bool:
@@ -72,7 +73,7 @@ class Announcing:
         return True
 
     def _announce(self, user_id: str) -> bool:
-        """Whether the user may have more jobs than one look takes."""
+        """Announce jobs of the user. Returns whether the user may have more."""
         jobs = self._jobs.to_announce(user_id, JOBS)
         endpoints = self._endpoints.told_of(user_id) if jobs else []
         began = self._monotonic()
@@ -89,7 +90,7 @@ class Announcing:
             try:
                 made += self._of(job, endpoints)
             except Exception:
-                # no job keeps the others from being announced
+                # an error of one job does not stop the others
                 with about(job):
                     log.exception("not_announced")
                 self._jobs.announce_later(job.id, AGAIN_SECONDS)
@@ -97,7 +98,7 @@ class Announcing:
                 done.append(job)
         self._deliveries.add(made)
         added = self._ended.add(done)
-        # rules may be about errors that are new
+        # the jobs need their number of new errors, because alert rules may be about it
         done = [job.model_copy(update={"new_errors": added.new_errors.get(job.id)}) for job in done]
         ended = [job for job in done if any(signal.turn is Turn.ENDED for signal in job.signals)]
         figures = ((subject_of(job), ComparedRun.of(job)) for job in ended)
@@ -116,8 +117,8 @@ class Announcing:
         noted: dict[str, list[tuple[Subject, ComparedRun]]] = {}
         made: list[Delivery] = []
         for entry in entries:
-            # one that was deleted since is of no interest any more, nor one that ran in time: another beat had taken
-            # it for skipped
+            # not announced: an occurrence of a deleted schedule, and one that another beat took for skipped although
+            # it ran in time
             in_time = entry.kind is LedgerKind.FIRED and entry.late_by_seconds <= GRACE_SECONDS
             if (schedule := schedules.get(entry.schedule_id)) is None or in_time:
                 continue
@@ -126,7 +127,7 @@ class Announcing:
                 listening[user] = self._endpoints.told_of(user)
             event = event_of_occurrence(entry, schedule, self._public_url)
             made += deliveries_of(event, listening[user], now)
-            # one that ran is noted when its job ends
+            # alert rules check an occurrence that ran when its job ends
             if entry.kind is not LedgerKind.FIRED:
                 noted.setdefault(user, []).append((subject_of_schedule(schedule), ComparedRun.of_occurrence(entry)))
         self._deliveries.add(made)
@@ -139,17 +140,17 @@ class Announcing:
         now = self._clock()
         for event in events_of(job, self._public_url) if endpoints else ():
             yield from deliveries_of(event, endpoints, now)
-        # what follows the end, such as a fold, is told to endpoints alone
+        # events after the end, such as a changed dataset, are sent only to endpoints
         if job.is_final and any(signal.turn in {Turn.ENDED, Turn.WEBHOOK_ADDED} for signal in job.signals):
             yield from (of_webhook(job, url, now) for url in job.webhooks if url not in job.webhooks_delivered)
         again = [signal.url for signal in job.signals if signal.turn is Turn.WEBHOOK_ADDED]
         for url in again:
-            # one that was called in vain is called once more, since somebody asks for it
+            # a delivery that failed is sent once more, because a user has asked for it
             self._deliveries.call_again({"_id": of_webhook(job, url or "", now).id, "state": {"$ne": "delivered"}}, 1)
 
 
 def of_webhook(job: Job, url: str, now: datetime) -> Delivery:
-    """The call of a webhook that was named with the crawl."""
+    """The delivery for a webhook that was named with the crawl."""
     return Delivery.new(
         f"msg_{job.id}",
         url,

@@ -1,9 +1,9 @@
-"""Sends one message through Apprise, or says whether it knows an address: a program of its own, because hundreds of
-services are called by as many modules of others.
+"""Sends one message through Apprise, or checks whether Apprise knows an address. It is a program of its own, because
+Apprise runs hundreds of modules by other authors.
 
-It may be killed at any time, has nothing of the environment, and opens connections only to addresses that webhooks
-may call: whatever a module does, it does it through the sockets of this process. Reads and writes one JSON object
-(`AppriseAsked`, `AppriseSaid`).
+The process may be killed at any time, gets no environment variables, and opens connections only to addresses that
+webhooks may call. Apprise's modules cannot avoid this, because they use the sockets of this process. It reads one
+JSON object (`AppriseAsked`) and writes one (`AppriseSaid`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 
 from gateway.contract.public_address import Network, is_allowed, parse_networks
 
-#: Schemes of Apprise that reach no service but this machine: its desktop, its log, or its files.
+#: Schemes of Apprise that are not allowed, because they reach only this machine: its desktop, its log, or its files.
 LOCAL = frozenset(
     {
         *("syslog", "rsyslog", "windows", "macosx", "dbus", "qt", "kde", "glib", "gio", "gnome", "blink1"),
@@ -25,38 +25,38 @@ LOCAL = frozenset(
     }
 )
 EXAMPLE = "mailtos://user:password@example.com"
-#: Most characters of what its log says, for who looks for a fault.
+#: At most this many characters of Apprise's log are returned, as a hint at the cause of a failure.
 _MOST_SAID = 500
 
 
 class AppriseAsked(TypedDict):
     url: str
-    #: `None`: nothing is sent, the address is only looked at.
+    #: `None`: nothing is sent, the address is only checked.
     title: str | None
     text: str
-    #: Of Apprise: `failure`, `success`, `info`.
+    #: One of Apprise's types of messages: `failure`, `success` or `info`.
     kind: str
-    #: Networks that are allowed beside public addresses.
+    #: Networks that may be called in addition to public addresses.
     networks: list[str]
 
 
 class AppriseSaid(TypedDict):
-    #: Why it failed, or why there is no such service; `None` if all is well.
+    #: Why the message was not sent, or why the address is not valid; `None` on success.
     problem: str | None
     #: Whether Apprise is not installed here.
     missing: bool
 
 
 class ForbiddenConnectionError(OSError):
-    """The address is none that may be called."""
+    """This address must not be called."""
 
 
-#: What the guard has refused: Apprise says of it only that there was no connection.
+#: The connections that the guard has refused. Apprise itself only reports that it could not connect.
 _refusals: list[str] = []
 
 
 def guard(networks: Sequence[Network]) -> None:
-    """From now on this process opens connections to allowed addresses alone."""
+    """From now on, this process can open connections only to allowed addresses."""
     connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
 
     def checked(self: socket.socket, address: Any) -> Any:
@@ -66,7 +66,7 @@ def guard(networks: Sequence[Network]) -> None:
         try:
             ipaddress.ip_address(host.partition("%")[0])
         except ValueError:
-            # a name: its address is looked up once, and it is the one that is called
+            # a name: it is resolved once, and the checked address is the one that is called
             host = str(socket.getaddrinfo(host, address[1], self.family, socket.SOCK_STREAM)[0][4][0])
         if not is_allowed(host, networks):
             _refusals.append(f"{host} is not a public address; allow it with WEBHOOK_ALLOW_NETWORKS")

@@ -1,4 +1,4 @@
-"""Has messages sent by `apprise_call.py`, each in a process of its own that gets nothing but the message."""
+"""Runs `apprise_call.py` for each message, in a process of its own that gets only the message."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gateway.errors import InvalidRequestError
 from gateway.signals.apprise_call import AppriseAsked, AppriseSaid
 from gateway.signals.webhook_caller import CallResult
 
-#: Seconds for one message, with those that it waits for a process. They are fewer than a lease has.
+#: Seconds for one message, including the wait for a free process. A delivery's lease lasts longer.
 SEND_SECONDS = 20.0
-#: Processes at a time: each takes half a second of a core, and 50 MB.
+#: At most this many processes run at a time: each takes half a second of a core, and 50 MB.
 PROCESSES = 4
-#: Seconds for an address to be looked at.
+#: Seconds for the check of an address.
 _LOOK_SECONDS = 15.0
 _COMMAND = (sys.executable, "-m", "gateway.signals.apprise_call")
-#: No setting, key or proxy of ours: what runs there is code of many others.
+#: The process gets no settings, keys or proxies of the platform, because it runs code of many other authors.
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
@@ -47,7 +47,7 @@ class AppriseCaller:
             raise InvalidRequestError("format" if said["missing"] else "url", said["problem"])
 
     async def send(self, url: str, body: str) -> CallResult:
-        """`body` is that of `sentences.message_body`."""
+        """Send a message. `body` is made by `sentences.message_body`."""
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 async with self._turns:
@@ -65,7 +65,7 @@ class AppriseCaller:
 
 
 async def _run(asked: bytes) -> AppriseSaid:
-    """Raises `ValueError` if what it says cannot be read; however this ends, the process has ended, too."""
+    """Run the program. Raises `ValueError` if its output cannot be read. The process has always ended afterwards."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *_COMMAND, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=_ENVIRONMENT

@@ -1,7 +1,7 @@
-"""Deliveries: each call of one receiver about one event is a document, with what came of each try.
+"""Deliveries: one document for each event and receiver, with the outcome of each try.
 
-The queue is in them: `due_at` says when the receiver is to be called (again), or until when a worker has leased the
-call; it is absent once no call is left.
+The documents are also the queue: `due_at` is the time of the next call. A worker leases a call by setting `due_at` to
+the end of the lease. The field is absent once no call is left.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import NO_TIME, Documents, page, reader, text
 from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
 
-#: Tries that a delivery keeps; later ones replace the oldest.
+#: A delivery keeps at most this many tries, the newest ones.
 MOST_TRIES = 20
-#: At most this many deliveries are read to count those that are late.
+#: At most this many deliveries are counted as waiting.
 MAX_COUNTED = 1000
-#: Deliveries that one write has called again: thousands would take longer than a write may.
+#: One write makes at most this many deliveries due again, so that it does not exceed the time limit of a write.
 AGAIN_AT_ONCE = 500
 _NAMESPACE = uuid.UUID("3b8f4a2e-5d0c-4a6e-9d3b-7c1f0e2a9b64")
 
 
 class DeliveryState(StrEnum):
-    #: It is to be called, for the first time or again.
+    #: A call is still to be made, the first or a repeated one.
     PENDING = "pending"
     DELIVERED = "delivered"
-    #: No try was answered well.
+    #: All tries have failed.
     FAILED = "failed"
     #: The receiver asked for no further call (410).
     REFUSED = "refused"
-    #: Its endpoint was paused or disabled, so it was not called.
+    #: The endpoint was paused or disabled, so no call was made.
     SKIPPED = "skipped"
 
 
-#: The states of deliveries that the receiver has not got, and will not get by itself.
+#: The states of deliveries that the receiver did not get, and that are not sent again automatically.
 MISSING = (DeliveryState.FAILED, DeliveryState.REFUSED, DeliveryState.SKIPPED)
 
 
 class DeliveryTry(BaseModel, extra="forbid"):
     at: datetime
     seconds: float
-    #: The status of the answer, if there was one.
+    #: The status of the answer, if there was an answer.
     status: int | None = None
-    #: Why it failed.
+    #: Why the call failed.
     problem: str | None = None
     #: The beginning of the answer's body.
     answer: str | None = None
@@ -61,7 +61,7 @@ class DeliveryTry(BaseModel, extra="forbid"):
 
 class Delivery(BaseModel, extra="forbid", populate_by_name=True):
     id: str = Field(alias="_id")
-    #: Who gets it: its calls are of this user's share.
+    #: The receiver's user: the calls count towards this user's share.
     user_id: str
     #: The `webhook-id` of each of its calls.
     message_id: str
@@ -69,21 +69,21 @@ class Delivery(BaseModel, extra="forbid", populate_by_name=True):
     type: str
     body: str
     url: str
-    #: The endpoint that it is for; absent for a webhook that was named with the crawl.
+    #: The endpoint that receives it; absent for a webhook that was named with the crawl.
     endpoint_id: str | None = None
-    #: The job that it is about.
+    #: The job that the event is about.
     job_id: str | None = None
     traceparent: str | None = None
     created_at: datetime
     state: DeliveryState = DeliveryState.PENDING
     due_at: datetime | None = None
-    #: Calls since it was made, or since it was last asked for again.
+    #: The number of calls since it was made, or since a user last asked to send it again.
     tries: int = 0
     calls: list[DeliveryTry] = Field(default_factory=list)
 
     @classmethod
     def new(cls, message_id: str, receiver: str, now: datetime, **fields: object) -> Delivery:
-        """`receiver` is an endpoint's id or a URL: for each there is one delivery of a message."""
+        """`receiver` is an endpoint's id or a URL. Each receiver gets one delivery of a message, with a fixed id."""
         return cls(
             id=uuid.uuid5(_NAMESPACE, f"{message_id} {receiver}").hex,
             message_id=message_id,
@@ -101,9 +101,9 @@ class DueCall(NamedTuple):
 class CallsToCome(NamedTuple):
     #: Deliveries that are due and that no worker has claimed.
     waiting: int
-    #: Since when the longest-waiting of these has been due.
+    #: When the longest-waiting of these became due.
     since: datetime | None
-    #: Deliveries whose calls have failed so far, and are repeated.
+    #: Deliveries whose calls have all failed so far, and are retried.
     failing: int
 
 
@@ -126,7 +126,7 @@ class DeliveryStore:
 
     @state_change("deliveries.add")
     def add(self, made: Sequence[Delivery]) -> None:
-        """Those that are there already stay as they are."""
+        """Insert deliveries. Those that exist already stay as they are."""
         documents = [one.model_dump(by_alias=True, exclude_none=True) for one in made]
         try:
             if documents:
@@ -137,7 +137,7 @@ class DeliveryStore:
     # --- the queue
 
     def next_user(self, after: str) -> str | None:
-        """The next user, by id, for whom a receiver is to be called."""
+        """The next user, in the order of ids, who has a call that is due."""
         query = {"user_id": {"$gt": after}, "due_at": {"$lte": self._clock()}}
         found = self._deliveries.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING), ("due_at", ASCENDING)])
         return found["user_id"] if found else None
@@ -147,11 +147,11 @@ class DeliveryStore:
         return self._first_due({"user_id": user_id}, limit)
 
     def due_of(self, user_id: str, endpoint_id: str | None, limit: int) -> list[DueCall]:
-        """Of these, the calls of one endpoint, or those of webhooks that were named with crawls."""
+        """Like `due`, but only calls of one endpoint; `None`: calls of webhooks that were named with crawls."""
         return self._first_due({"user_id": user_id, "endpoint_id": endpoint_id}, limit)
 
     def waiting_for(self, user_id: str, endpoint_id: str | None, most: int) -> int:
-        """How many calls are to come of one endpoint of the user; counted up to `most`."""
+        """How many calls to one endpoint of the user are still to be made; counted up to `most`."""
         query = {"user_id": user_id, "endpoint_id": endpoint_id, "due_at": {"$gt": NO_TIME}}
         return self._deliveries.count_documents(query, limit=most)
 
@@ -171,8 +171,8 @@ class DeliveryStore:
     def note(
         self, claimed: Delivery, state: DeliveryState, due_at: datetime | None = None, call: DeliveryTry | None = None
     ) -> None:
-        """Note the call that was made, if any, and what comes now. Whoever has claimed it since decides what comes;
-        but a call that was answered well is the last one.
+        """Store the call that was made, if any, and the new state. If another worker has claimed the delivery since,
+        only the call is stored, unless it was successful: a successful call is always the last one.
         """
         update: Document = {"$set": {"state": state}, "$unset": {"due_at": ""}}
         if due_at is not None:
@@ -185,7 +185,7 @@ class DeliveryStore:
 
     @state_change("deliveries.call_again")
     def call_again(self, query: Document, limit: int) -> int:
-        """Have up to `limit` of these called once more that have no call to come. Returns how many there were."""
+        """Send up to `limit` of these deliveries once more, if they have no further call. Returns how many."""
         wanted = {**query, "due_at": {"$exists": False}}
         found = [one["_id"] for one in self._deliveries.find(wanted, {"_id": 1}, limit=limit)]
         again = {"state": DeliveryState.PENDING, "due_at": self._clock(), "tries": 0}
@@ -206,7 +206,9 @@ class DeliveryStore:
         return page(self._documents, conditions, limit, after)
 
     def to_come(self, moment: datetime) -> CallsToCome:
-        """Calls count as waiting if they were due at `moment`. Only the first `MAX_COUNTED` by user are counted."""
+        """Count the calls that are still to be made. A call counts as waiting if it was due at `moment`. At most
+        `MAX_COUNTED` deliveries are counted.
+        """
         # the index begins with the user; `$exists` is not used, because an index cannot skip documents by it
         query = {"user_id": {"$gte": ""}, "due_at": {"$gt": NO_TIME}}
         found = list(self._deliveries.find(query, {"due_at": 1, "tries": 1}, limit=MAX_COUNTED))
@@ -217,19 +219,21 @@ class DeliveryStore:
 
     @state_change("deliveries.forget")
     def forget(self, before: datetime, limit: int) -> int:
-        """Remove up to `limit` of those that were made before then; returns how many were removed."""
+        """Remove up to `limit` deliveries that were made before `before`; returns how many were removed."""
         return self._remove({"created_at": {"$lt": before}}, limit)
 
     @state_change("deliveries.supersede")
     def supersede(self, newer: Delivery) -> None:
-        """Remove those of the same type about the same job and for the same endpoint that are over: it says more."""
+        """Remove the earlier deliveries of the same type, job and endpoint that have no further call: the newer one
+        replaces them.
+        """
         same = {"job_id": newer.job_id, "endpoint_id": newer.endpoint_id, "type": newer.type}
         over = {"created_at": {"$lt": newer.created_at}, "due_at": {"$exists": False}}
         Repeating(self._deliveries).delete_many({**same, **over})
 
     @state_change("deliveries.delete_of")
     def delete_of(self, *, job_ids: Collection[str] = (), endpoint_ids: Collection[str] = (), limit: int) -> int:
-        """Remove up to `limit` of those about these jobs and for these endpoints; returns how many were removed."""
+        """Remove up to `limit` deliveries about these jobs, and as many for these endpoints; returns how many."""
         return self._remove({"job_id": {"$in": list(job_ids)}}, limit) + self._remove(
             {"endpoint_id": {"$in": list(endpoint_ids)}}, limit
         )

@@ -1,4 +1,4 @@
-"""Tells of versions that have become the latest of their project, and of deployments that nodes refuse."""
+"""Announces versions that have become the latest of their project, and deployments that nodes refuse."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gateway.signals.events import event_of_live, event_of_refusal
 
 log = structlog.get_logger()
 
-#: Seconds between two looks.
+#: Seconds between two rounds.
 EVERY_SECONDS = 3.0
-#: Most projects that one look tells of.
+#: At most this many projects are announced in one round.
 PROJECTS = 100
 
 
@@ -35,7 +35,7 @@ class DeploySignals:
     _looked_at: float = field(init=False, default=float("-inf"))
 
     def look(self) -> None:
-        """Tell of new latest versions; to be called every few seconds. Raises PyMongo's errors."""
+        """Announce new latest versions. To be called every few seconds. Raises PyMongo's errors."""
         if self._monotonic() - self._looked_at < EVERY_SECONDS:
             return
         self._looked_at = self._monotonic()
@@ -44,8 +44,8 @@ class DeploySignals:
             self._versions.told(project)
 
     def refused(self, refusal: EggRefusal) -> None:
-        """Tell of it: once for each content and reason, however often it is tried. Never raises: whoever deploys gets
-        the same as an answer, and what was stored is brought to the node again.
+        """Announce a refused deployment, only once for each content and reason. Never raises: the user who deploys
+        gets the reason as the answer, and a stored version is sent to the node again.
         """
         try:
             event = event_of_refusal(refusal, self._clock(), self._public_url)

@@ -1,4 +1,4 @@
-"""Endpoints: receivers that a user has registered once, for events of all its crawls, or of some."""
+"""Endpoints: receivers that a user registers once, for events of all or some of the user's crawls."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ from gateway.signals.signatures import WebhookSecret, WebhookSecrets
 from gateway.stores.documents import Documents, page, reader
 from gateway.stores.mongo import Document, Repeating, mongo_errors
 
-#: Most endpoints of a user: each event may be a call of each.
+#: A user has at most this many endpoints: each event may cause a call to each of them.
 MOST_ENDPOINTS = 50
-#: An endpoint of which every call has failed for so long is disabled, as Standard Webhooks recommends it.
+#: An endpoint is disabled if every call has failed for this long, as Standard Webhooks recommends.
 DISABLED_AFTER = timedelta(days=5)
-#: Most deliveries that one request has called again.
+#: One request sends at most this many deliveries again.
 MOST_AGAIN = 10_000
 _REMOVED = 1000
 
 
 class EndpointFilter(BaseModel, extra="ignore", frozen=True):
-    """Of which crawls an endpoint is told: those that have one of the values of each field that has any."""
+    """Which crawls an endpoint receives events of. A crawl must have one of the values of each field that is not
+    empty.
+    """
 
     projects: tuple[str, ...] = ()
     spiders: tuple[str, ...] = ()
@@ -59,7 +61,7 @@ class EndpointFilter(BaseModel, extra="ignore", frozen=True):
         return all(not (wanted := getattr(self, name)) or found & set(wanted) for name, found in facts.items())
 
     def query(self) -> Document:
-        """The same as a query for jobs."""
+        """The filter as a MongoDB query for jobs."""
         paths = {
             "projects": "spec.project",
             "spiders": "spec.spider",
@@ -72,8 +74,8 @@ class EndpointFilter(BaseModel, extra="ignore", frozen=True):
         return {path: {"$in": list(wanted)} for name, path in paths.items() if (wanted := getattr(self, name))}
 
 
-#: Addresses of Slack's incoming webhooks, also behind a proxy, and those at which Mattermost, Rocket.Chat and Discord
-#: take the same.
+#: Addresses of Slack's incoming webhooks, also behind a proxy, and addresses of Mattermost, Rocket.Chat and Discord
+#: that accept the same body.
 _SLACK = re.compile(
     r"https?://(hooks\.slack(-gov)?\.com/"
     r"|[^/?#]+/services/T\w+/B\w+/\w+$"
@@ -82,7 +84,7 @@ _SLACK = re.compile(
     r"|(\w+\.)?discord(app)?\.com/api/webhooks/[^?#]*/slack$)",
     re.ASCII | re.IGNORECASE,
 )
-#: Addresses at which a chat takes neither of our bodies, and what to do.
+#: Addresses of chats that accept neither of our bodies: creating such an endpoint fails, with a hint.
 _DISCORD = re.compile(r"https?://(\w+\.)?discord(app)?\.com/api/webhooks/", re.ASCII | re.IGNORECASE)
 _TEAMS = re.compile(
     r"https?://[\w.-]+\.(webhook\.office\.com|logic\.azure\.com|powerplatform\.com)(:\d+)?/", re.ASCII | re.IGNORECASE
@@ -90,20 +92,20 @@ _TEAMS = re.compile(
 
 
 class EndpointFormat(StrEnum):
-    """What its body is."""
+    """The format of the body that the endpoint gets."""
 
     #: The event, as `/openapi.json` describes it.
     STANDARD = "standard"
-    #: A sentence with a link, for a channel of Slack or of what takes the same.
+    #: A sentence with a link, for a channel of Slack or of a service that accepts the same body.
     SLACK = "slack"
-    #: A title and a text, for one of the services that Apprise knows: mail, Telegram, PagerDuty and others. Its
-    #: address has passwords in it, so it is sealed as the endpoint's secret, and `url` has its beginning alone.
+    #: A title and a text, for one of the services that Apprise knows: mail, Telegram, PagerDuty and others. The
+    #: address contains passwords, so it is stored encrypted as the endpoint's secret, and `url` has only its scheme.
     APPRISE = "apprise"
 
     @classmethod
     def of_address(cls, url: str) -> EndpointFormat:
-        """What a receiver at this address takes, as far as that can be seen. Raises `InvalidRequestError` for one
-        that takes neither format.
+        """The format for this address, as far as the address shows it. Raises `InvalidRequestError` for a chat that
+        accepts neither format.
         """
         if _SLACK.match(url):
             return cls.SLACK
@@ -119,17 +121,17 @@ class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
     user_id: str
     url: str
     description: str | None = None
-    #: The types of events; all if it is empty. A later version may know more of them.
+    #: The types of events that it receives; all if empty. A later version may add types.
     events: tuple[str, ...] = ()
     filter: EndpointFilter = EndpointFilter()
     format: EndpointFormat = EndpointFormat.STANDARD
-    #: It is told of all users' crawls; true or absent.
+    #: Whether it receives events of all users' crawls; true or absent.
     of_all_users: bool | None = None
     paused: bool = False
-    #: When the platform gave it up, and why; absent unless it did.
+    #: When the platform disabled it, and why; absent for an endpoint that is not disabled.
     disabled_at: datetime | None = None
     disabled_reason: str | None = None
-    #: Since when every call has failed; absent if the last one has not.
+    #: Since when every call has failed; absent if the last call was successful.
     failing_since: datetime | None = None
     created_at: datetime
 
@@ -166,7 +168,9 @@ _BODIES: dict[EndpointFormat, Callable[[SignalEvent], str]] = {
 
 
 def secret_name(endpoint_id: str) -> str:
-    """Under which its secret is kept, beside those of users, whose names have no slash."""
+    """The name under which its secret is stored, in the same collection as users' secrets. User
+    names have no slash.
+    """
     return f"endpoint/{endpoint_id}"
 
 
@@ -181,16 +185,16 @@ class EndpointStore:
         return self._documents.find_one({"_id": endpoint_id})
 
     def told_of(self, user_id: str) -> list[Endpoint]:
-        """Those that are told of events of this user, also the ones that are paused or disabled."""
+        """The endpoints that receive events of this user, including paused and disabled ones."""
         found = self._endpoints.find({"$or": [{"user_id": user_id}, {"of_all_users": True}]})
         return self._documents.many(found)
 
     def naming(self, kind: EventType) -> list[Endpoint]:
-        """Those that name this event, of all users."""
+        """The endpoints, of all users, that name this event."""
         return self._documents.many(self._endpoints.find({"events": kind.value}))
 
     def page(self, user_id: str | None, limit: int, after: str | None = None) -> tuple[list[Endpoint], str | None]:
-        """The newest first; of all users without `user_id`. As `documents.page` returns it."""
+        """A page, as `documents.page` returns it, the newest first. Without `user_id`, of all users."""
         return page(self._documents, [{"user_id": user_id}] if user_id is not None else [], limit, after)
 
     def many(self, endpoint_ids: Sequence[str]) -> list[Endpoint]:
@@ -216,14 +220,14 @@ class EndpointStore:
 
     @state_change("endpoints.note_call")
     def note_call(self, endpoint_id: str, now: datetime, *, failed: bool) -> None:
-        """Note since when every call has failed, or that one has not."""
+        """Store the outcome of a call in `failing_since`: the first failure sets it, and a success removes it."""
         first = {"_id": endpoint_id, "failing_since": {"$exists": not failed}}
         noted = {"$set": {"failing_since": now}} if failed else {"$unset": {"failing_since": ""}}
         self._endpoints.update_one(first, noted)
 
     @state_change("endpoints.disable")
     def disable(self, endpoint: Endpoint, now: datetime, reason: str) -> None:
-        """Unless it was changed, or a call did not fail, since it was read."""
+        """Disable the endpoint, unless it was changed, or a call was successful, since it was read."""
         as_read = {"url": endpoint.url, "failing_since": endpoint.failing_since, "disabled_at": None}
         disabled = {"$set": {"disabled_at": now, "disabled_reason": reason}}
         self._endpoints.update_one({"_id": endpoint.id, **as_read}, disabled)
@@ -235,7 +239,7 @@ class EndpointStore:
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Endpoints:
-    """What users do with their endpoints, and what comes of their calls."""
+    """The actions of users on their endpoints, and the outcome of calls."""
 
     _store: EndpointStore
     _deliveries: DeliveryStore
@@ -245,8 +249,8 @@ class Endpoints:
     _clock: Clock = utc_now
 
     def make(self, user_id: str, url: str, **fields: Any) -> tuple[Endpoint, WebhookSecret | None]:
-        """With its secret, unless that is its address. Raises `ForbiddenAddressError`, `InvalidRequestError`,
-        `ConflictError` if the user has too many, `SecretsKeyError`.
+        """Make an endpoint. Returns it with its signing secret; an endpoint of Apprise has none. Raises
+        `ForbiddenAddressError`, `InvalidRequestError`, `ConflictError` if the user has too many, `SecretsKeyError`.
         """
         is_sealed = fields.get("format") is EndpointFormat.APPRISE
         self._check(url, sealed=is_sealed)
@@ -255,7 +259,7 @@ class Endpoints:
         with mongo_errors():
             if self._store.count(user_id) >= MOST_ENDPOINTS:
                 raise ConflictError(f"a user has at most {MOST_ENDPOINTS} endpoints: delete one that is not needed")
-            # its secret first: no call of it is ever unsigned
+            # the secret is stored before the endpoint, so that no call is ever unsigned
             secret = None if is_sealed else self._secrets.renew(secret_name(made.id), timedelta())
             if is_sealed:
                 self._secrets.keep(secret_name(made.id), url)
@@ -275,7 +279,7 @@ class Endpoints:
         return [one.id for one in self._store.of_user(user_id)]
 
     def change(self, endpoint: Endpoint, fields: dict[str, Any], gone: Sequence[str] = ()) -> Endpoint:
-        """One that was disabled is active again when it is unpaused, or gets another URL. Raises
+        """Change fields. A disabled endpoint becomes active again when it is unpaused, or gets another URL. Raises
         `ForbiddenAddressError`, `InvalidRequestError`, `EndpointNotFoundError`.
         """
         is_sealed = endpoint.format is EndpointFormat.APPRISE
@@ -296,7 +300,7 @@ class Endpoints:
         return changed
 
     def delete(self, endpoint: Endpoint) -> None:
-        """With its secret and its deliveries."""
+        """Delete the endpoint with its secret and its deliveries."""
         with mongo_errors():
             self._store.delete(endpoint.id)
             self._secrets.forget(secret_name(endpoint.id))
@@ -304,7 +308,9 @@ class Endpoints:
                 pass
 
     def test(self, endpoint: Endpoint) -> Delivery:
-        """Have it called now, whatever its events are. Raises `ConflictError` for one that is not active."""
+        """Send a test event to it, even if it does not ask for such events. Raises `ConflictError` if it is not
+        active.
+        """
         self._check_active(endpoint)
         now = self._clock()
         data = {"endpoint_id": endpoint.id, "user_id": endpoint.user_id, "message": "A test of this endpoint."}
@@ -316,7 +322,7 @@ class Endpoints:
         return made
 
     def send_again(self, endpoint: Endpoint, **which: Any) -> int:
-        """As `again`, for an endpoint. Raises `ConflictError` for one that is not active."""
+        """Like `again`, for the deliveries of an endpoint. Raises `ConflictError` if it is not active."""
         self._check_active(endpoint)
         return self.again({"endpoint_id": endpoint.id}, **which)
 
@@ -328,8 +334,8 @@ class Endpoints:
         since: datetime | None = None,
         missing: bool = False,
     ) -> int:
-        """Have deliveries called once more: these, or those since then, of which `missing` leaves those that the
-        receiver has not got. Returns how many.
+        """Send deliveries once more. `deliveries`: only these ids; `since`: only those made at this time or later;
+        `missing`: only those that the receiver did not get. Returns how many.
         """
         query = dict(conditions)
         if deliveries:
@@ -354,14 +360,14 @@ class Endpoints:
     # --- what comes of calls
 
     def called(self, endpoint: Endpoint, problem: str | None, *, is_last: bool) -> None:
-        """Note a call. An endpoint that asked for no further one, or all of whose calls have failed for
-        `DISABLED_AFTER`, is disabled. Raises PyMongo's errors.
+        """Store the outcome of a call. The endpoint is disabled if it asked for no further calls, or if all of its
+        calls have failed for `DISABLED_AFTER`. Raises PyMongo's errors.
         """
         now = self._clock()
         self._store.note_call(endpoint.id, now, failed=problem is not None)
         if problem is None:
             return
-        # as it is by now: another call may have succeeded, and its user may have changed it
+        # read again: another call may have succeeded, or its user may have changed it
         known = self._store.get(endpoint.id)
         if known is None or known.disabled_at or known.url != endpoint.url or known.failing_since is None:
             return
@@ -373,7 +379,7 @@ class Endpoints:
 
     def _disable(self, endpoint: Endpoint, failing_since: datetime, now: datetime, reason: str) -> None:
         data = {"endpoint_id": endpoint.id, "user_id": endpoint.user_id, "message": reason}
-        # one that is resumed begins to fail anew, so its next end is another event
+        # `failing_since` is a part of the id: if the endpoint is resumed and disabled again, that is another event
         event = SignalEvent(
             event_id(endpoint.id, to_iso(failing_since), "disabled"),
             EventType.ENDPOINT_DISABLED,
@@ -381,7 +387,7 @@ class Endpoints:
             endpoint.user_id,
             data,
         )
-        # the others are told first: once it is disabled, nobody would do it
+        # the event is stored first: if the worker died in between, a disabled endpoint would never be announced
         self._deliveries.add(list(self._to(event, endpoint.id)))
         self._store.disable(endpoint, now, reason)
 
@@ -392,7 +398,7 @@ class Endpoints:
 
 
 def masked(url: str) -> str:
-    """What is shown of an address with passwords in it: `mailtos://…`."""
+    """The part of an address with passwords that is shown, such as `mailtos://…`."""
     return f"{url.partition('://')[0].lower()}://…"
 
 
@@ -408,7 +414,9 @@ def tell(event: SignalEvent, endpoints: EndpointStore, deliveries: DeliveryStore
 
 
 def deliveries_to(endpoints: Sequence[Endpoint], event: SignalEvent, now: datetime) -> Iterator[Delivery]:
-    """One for each of these; one that is not active can have it sent again later."""
+    """One delivery for each of these endpoints. For an endpoint that is not active it is skipped, and can be sent
+    later.
+    """
     for endpoint in endpoints:
         made = endpoint.delivery_of(event, now)
         skipped = {"state": DeliveryState.SKIPPED, "due_at": None}

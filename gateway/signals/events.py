@@ -1,4 +1,4 @@
-"""What endpoints are told of: events, with the facts that each has for a sentence and a link."""
+"""The events that endpoints receive. Each has the facts for a sentence and a link."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gateway.projects.versions import ProjectVersions
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule
 from gateway.stores.mongo import Document
 
-#: Most characters of the start URL that an event has: with the tags and the message of a job, which have bounds of
-#: their own, its body stays far below 20 kB.
+#: The start URL in an event is cut to this many characters. The tags and the message of a job have limits of their
+#: own, so the body of an event stays far below 20 kB.
 MAX_URL = 1000
 _NAMESPACE = uuid.UUID("a6a9c0de-52f1-4d47-8f1d-2b1c5f0f6d11")
 
@@ -29,46 +29,47 @@ _NAMESPACE = uuid.UUID("a6a9c0de-52f1-4d47-8f1d-2b1c5f0f6d11")
 class EventType(StrEnum):
     JOB_STARTED = "job.started"
     JOB_PAUSED = "job.paused"
-    #: An attempt failed, and the next one comes.
+    #: An attempt failed, and is repeated.
     JOB_RETRIED = "job.retried"
     JOB_FINISHED = "job.finished"
     JOB_PARTIAL = "job.partial"
-    #: Its last attempt failed; it is a dead letter.
+    #: The last attempt failed; the job is a dead letter.
     JOB_FAILED = "job.failed"
     JOB_CANCELLED = "job.cancelled"
     #: A running job has more items; at most once a second.
     ITEMS_BATCH = "items.batch"
     #: A run has changed its dataset.
     DATASET_CHANGED = "dataset.changed"
-    #: A run is held until somebody accepts or rejects it, or could not be taken up.
+    #: A run is held until a user accepts or rejects it, or the run could not be folded into its dataset.
     RUN_HELD = "run.held"
     #: An occurrence of a schedule did not run: the run before was not over, or a quota was used up.
     SCHEDULE_SKIPPED = "schedule.skipped"
     #: No beat fired it in time.
     SCHEDULE_MISSED = "schedule.missed"
-    #: No beat fired it in time, but it has been made up for.
+    #: No beat fired it in time, but it was fired later.
     SCHEDULE_LATE = "schedule.late"
-    #: A node has given no sign of life for `NODE_DEAD_AFTER`, and does again.
+    #: A node has given no sign of life for `NODE_DEAD_AFTER`; a node that was down gives signs of life again.
     NODE_DOWN = "node.down"
     NODE_UP = "node.up"
-    #: A version has become the latest of its project: deployed, or gone back to.
+    #: A version has become the latest of its project, by a deployment or a rollback.
     DEPLOY_LIVE = "deploy.live"
-    #: A node has read a version and does not take it.
+    #: A node has read a version and refuses it.
     DEPLOY_FAILED = "deploy.failed"
-    #: A rule says that somebody should look; it still does; and it does no more.
+    #: An alert begins to fire; a reminder that it still fires; the alert ends.
     ALERT_FIRING = "alert.firing"
     ALERT_STILL_FIRING = "alert.still_firing"
     ALERT_RESOLVED = "alert.resolved"
-    #: The platform calls another endpoint of the same user no more.
+    #: The platform has disabled another endpoint of the same user.
     ENDPOINT_DISABLED = "endpoint.disabled"
-    #: Somebody wants to see whether calls arrive.
+    #: A user tests whether calls arrive.
     TEST = "endpoint.test"
 
 
-#: An endpoint is told of these only if it names them, or a rule names it: a crawl that failed is an event already.
+#: An endpoint receives these only if it names them, or if a rule names the endpoint. Otherwise it would receive two
+#: events about one failed crawl.
 ALERTS = frozenset({EventType.ALERT_FIRING, EventType.ALERT_STILL_FIRING, EventType.ALERT_RESOLVED})
 
-#: What an endpoint is told of only if it names it.
+#: Events that an endpoint receives only if it names them.
 ON_REQUEST = ALERTS | {EventType.ITEMS_BATCH}
 
 _TURNS = {
@@ -94,7 +95,7 @@ _OF_OCCURRENCES = {
 
 
 class Subject(NamedTuple):
-    """What an event is about, as far as endpoints choose by it."""
+    """The facts about an event by which endpoints choose."""
 
     user_id: str
     project: str | None = None
@@ -108,15 +109,15 @@ class Subject(NamedTuple):
 
 
 class SignalEvent(NamedTuple):
-    """One event; made from the same facts it has the same id."""
+    """One event. Its id is made from its facts, so the same facts give the same id."""
 
     id: str
     type: EventType
     at: datetime
-    #: Whose endpoints are told of it, beside those for all users; empty for what is of the platform.
+    #: The user whose endpoints receive it, in addition to endpoints for all users; empty for events of the platform.
     user_id: str
     data: dict[str, Any]
-    #: `None`: each endpoint that wants such events is told.
+    #: `None`: the filters of endpoints do not apply.
     subject: Subject | None = None
 
     @property
@@ -134,7 +135,7 @@ def event_id(*facts: object) -> str:
 
 
 def events_of(job: Job, public_url: str) -> Iterator[SignalEvent]:
-    """The events of the job's signals. `public_url` is where people find the console."""
+    """The events of the job's signals. `public_url` is the address of the console for users."""
     for seq, signal in enumerate(job.signals, job.signalled + 1):
         kind = _ENDS.get(job.status) if signal.turn is Turn.ENDED else _TURNS.get(signal.turn)
         if kind is not None:
@@ -159,7 +160,7 @@ def subject_of(job: Job) -> Subject:
 
 
 def subject_of_document(job: Document) -> Subject:
-    """The same of a stored job of which not all was read. Raises `KeyError`, `TypeError`."""
+    """Like `subject_of`, for a stored job of which only some fields were read. Raises `KeyError`, `TypeError`."""
     spec = job["spec"]
     return Subject(
         user_id=job["user_id"],
@@ -188,7 +189,7 @@ def subject_of_schedule(schedule: Schedule) -> Subject:
 
 
 def event_of_occurrence(entry: LedgerEntry, schedule: Schedule, public_url: str) -> SignalEvent:
-    """Of an occurrence that did not run, or ran late."""
+    """The event of an occurrence that did not run, or ran late."""
     kind, ran = _OF_OCCURRENCES[entry.kind], entry.kind is LedgerKind.FIRED
     subject = subject_of_schedule(schedule)
     known = {
@@ -232,7 +233,7 @@ def event_of_items(job: RunningCount, at: datetime, public_url: str) -> SignalEv
 
 
 def event_of_node(node: str, since: datetime, at: datetime, public_url: str, *, is_up: bool) -> SignalEvent:
-    """Of a node that has been down `since` its last sign of life, or is up again."""
+    """The event of a node that has been down `since` its last sign of life, or is up again."""
     kind = EventType.NODE_UP if is_up else EventType.NODE_DOWN
     gone = f"{since:%Y-%m-%d %H:%M:%S} UTC"
     message = f"it was down since {gone}, and is up again" if is_up else f"it has given no sign of life since {gone}"
@@ -241,7 +242,7 @@ def event_of_node(node: str, since: datetime, at: datetime, public_url: str, *, 
 
 
 def event_of_live(versions: ProjectVersions, public_url: str) -> SignalEvent:
-    """Of a project that has a latest version, at its last change."""
+    """The event of a project's new latest version, at the time of the project's last change."""
     egg = Egg(versions.project, versions.history[-1])
     facts = (EventType.DEPLOY_LIVE, *egg, versions.rev)
     return _event_of_project(facts, egg, versions.changed_at or utc_now(), public_url, {})
@@ -290,7 +291,7 @@ def _job_data(job: Job, signal: JobSignal, seq: int) -> dict[str, Any]:
 
 
 def _page(job: Job, signal: JobSignal) -> str:
-    """Where the console shows it."""
+    """The console's page about the event."""
     if job.spec.dataset is not None and signal.turn in {Turn.DATASET_CHANGED, Turn.RUN_HELD}:
         return f"/console/datasets/{job.spec.dataset.name}/runs/{job.id}?{urlencode({'owner': job.user_id})}"
     return f"/console/jobs/{job.id}"

@@ -1,8 +1,8 @@
-"""Tells endpoints that ask for it how many items running crawls have: at most once a second for each.
+"""Sends the number of items of running crawls to endpoints that ask for it, at most once a second for each crawl.
 
-There is nothing to remember. A node tells of its crawls' counts once a second, and an event is named by the job and
-the count, so that workers that see the same count tell of it once. An endpoint that is called more slowly than there
-is news is told of less: what waits for it is bounded.
+Nothing has to be stored. Nodes report the counts of their crawls once a second. The event's id is made from the job
+and the count, so workers that see the same count send it only once. A slow endpoint gets fewer events, because the
+number of calls that wait for it is limited.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointStore, deliveries_of
 from gateway.signals.events import EventType, event_of_items
 
-#: Seconds between two looks; and while no endpoint asks for it.
+#: Seconds between two rounds, and seconds between them while no endpoint asks for these events.
 EVERY_SECONDS, REST_SECONDS = 1.0, 5.0
-#: Running jobs that are read at once, and seconds after which a look ends: the next one goes on.
+#: Running jobs that are read at once, and seconds after which a round is interrupted; the next call continues it.
 JOBS, TURN_SECONDS = 250, 0.5
-#: Most calls that may wait for one endpoint, those of other events included, before it is told of more.
+#: While this many calls (of any events) wait for an endpoint, it gets no further ones of these events.
 MOST_WAITING = 500
-#: Most counts that are remembered as told: only a help, because whoever tells again changes nothing.
+#: At most this many counts are remembered as sent. This only saves work: sending a count again changes nothing.
 _REMEMBERED = 20_000
 
 
@@ -38,11 +38,11 @@ class ItemBatches:
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _look_at: float = field(init=False, default=float("-inf"))
-    #: The endpoints that ask for it, by user.
+    #: By user: the endpoints that ask for these events.
     _asking: dict[str, list[Endpoint]] = field(init=False, factory=dict)
     #: The cursor of the next jobs; `None` to begin with the newest.
     _after: str | None = field(init=False, default=None)
-    #: By job: its count that was told last.
+    #: By job: the count that was sent last.
     _told: dict[str, int] = field(init=False, factory=dict)
 
     def look(self) -> None:
@@ -59,7 +59,7 @@ class ItemBatches:
         users = None if of_all else list(self._asking)
         until = self._monotonic() + TURN_SECONDS
         while self._asking:
-            # whatever becomes of these, the next ones are not the same
+            # the cursor moves on even if these jobs cause an error
             jobs, self._after = self._queries.running_counts(JOBS, users, self._after)
             self._tell(jobs, of_all)
             if self._after is None or self._monotonic() >= until:
@@ -81,7 +81,7 @@ class ItemBatches:
             if room < len(deliveries):
                 full.update(one.job_id for one in deliveries[max(0, room) :])
             self._deliveries.add(deliveries[: max(0, room)])
-        # the others are told once there is room, with the count that they have then
+        # the other jobs are sent once there is room, with their count at that time
         self._told |= {job.id: job.items for job in changed if job.id not in full}
         for forgotten in list(self._told)[: max(0, len(self._told) - _REMEMBERED)]:
             del self._told[forgotten]

@@ -1,6 +1,7 @@
-"""Tells of nodes that give no sign of life any more, and of those that do again: once, however many workers see it.
+"""Announces nodes that give no sign of life any more, and nodes that give signs of life again. Each is announced
+once, however many workers see it.
 
-What was told is one document for each node that is down. A node that an operator has drained may go without a word.
+For each node that was announced as down, there is one document. Nodes that an operator has drained are not announced.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gateway.signals.events import event_of_node
 from gateway.stores.documents import Documents, moment, text
 from gateway.stores.mongo import Document, Repeating
 
-#: Seconds between two looks; few enough for `NodeWatch`.
+#: Seconds between two rounds; short enough for `NodeWatch`.
 EVERY_SECONDS = 3.0
 
 
@@ -90,7 +91,7 @@ class NodeAnnouncing:
                 self._is_down(node)
             elif node.id not in dead and told is not None and told < node.heartbeat_at:
                 self._is_up(DownNode(node.id, told))
-        # one that was forgotten is neither down nor up
+        # a node that was forgotten counts neither as down nor as up
         for gone in known.keys() - {node.id for node in nodes}:
             self._states.remove(DownNode(gone, known[gone]))
 

@@ -1,4 +1,4 @@
-"""What is so now, for rules that ask for it: what waits, which nodes are down, which runs of datasets are held."""
+"""Figures of the present for alert rules: waiting jobs, nodes that are down, held runs of datasets."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from gateway.signals.node_states import NodeStateStore
 from gateway.signals.run_figures import ComparedRun, said
 from gateway.stores.mongo import Document
 
-#: Most jobs of the past that are read, and for how many seconds.
+#: At most this many past jobs are read, for at most this many seconds.
 _HISTORY, _HISTORY_SECONDS = 20_000, 3.0
 _READ = (
     *("user_id", "status", "started_at", "finished_at", "progress", "message", "tags", "schedule_id"),
     *("new_errors", "spec.project", "spec.spider", "spec.site", "spec.dataset.name"),
 )
-#: Most jobs that are counted.
+#: At most this many jobs are counted.
 _COUNTED = 100_000
 
 
 class PresentFigure(NamedTuple):
-    """Something that is beyond a rule's bound."""
+    """A figure that is beyond a rule's bound now."""
 
     message: str
-    #: Since when it has been so, if that is known.
+    #: Since when it has been beyond the bound, if that is known.
     since: datetime | None = None
     subject: Subject | None = None
 
@@ -47,13 +47,13 @@ class PresentFigures:
     _runs: RunStore
 
     def history(self, rule: AlertRule, since: datetime) -> tuple[list[tuple[Subject, ComparedRun]], bool]:
-        """The runs that ended since then and that the rule admits, newest first, and whether these are all: there may
-        be too many to be read.
+        """The runs that the rule admits and that ended since `since`, newest first, and whether these are all of
+        them: there may be too many to read.
         """
         began, read = time.monotonic(), list[tuple[Subject, ComparedRun]]()
         documents = self._statistics.ended_of(_admitted(rule), since, _READ, _HISTORY)
         for count, document in enumerate(documents, 1):
-            # one that cannot be read is left out; whoever reads the whole job notes it
+            # a job that cannot be read is left out; it is reported where the whole job is read
             with suppress(KeyError, TypeError, ValueError):
                 if (figures := ComparedRun.of_document(document)) is not None:
                     read.append((subject_of_document(document), figures))
@@ -62,7 +62,7 @@ class PresentFigures:
         return read, True
 
     def beyond(self, rule: AlertRule, now: datetime) -> dict[AlertGroup, PresentFigure]:
-        """What is beyond the rule's bound now. Raises PyMongo's errors."""
+        """By group: the figures that are beyond the rule's bound now. Raises PyMongo's errors."""
         looks: dict[AlertMeasure, Callable[[AlertRule, datetime], dict[AlertGroup, PresentFigure]]] = {
             AlertMeasure.WAITING: self._waiting,
             AlertMeasure.QUEUE: self._queue,
@@ -102,7 +102,7 @@ class PresentFigures:
 
     def _held(self, rule: AlertRule, _: datetime) -> dict[AlertGroup, PresentFigure]:
         user = None if rule.of_all_users else rule.user_id
-        # the user's alone: however many those of others are, they take no place
+        # only the user's datasets are counted, so that other users' held runs do not use up the limit
         counts = self._runs.held(None if user is None else self._datasets.ids_of(user))
         found = {}
         for one in self._datasets.many(list(counts), user):
@@ -116,6 +116,6 @@ class PresentFigures:
 
 
 def _admitted(rule: AlertRule) -> Document:
-    """The jobs that the rule admits, as a query."""
+    """A query for the jobs that the rule admits."""
     query = rule.filter.query()
     return query if rule.of_all_users or not rule.user_id else {**query, "user_id": rule.user_id}

@@ -1,4 +1,4 @@
-"""What users do with rules and alerts: make, change, try and silence them."""
+"""The actions of users on rules and alerts: make, change, preview and silence them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from gateway.signals.present_figures import PresentFigures
 from gateway.signals.run_figures import ComparedRun, Incident, incidents
 from gateway.stores.mongo import mongo_errors
 
-#: Most rules of all users that are listed.
+#: At most this many rules are listed for an operator.
 _LISTED = 1000
-#: Most incidents that a preview has.
+#: A preview lists at most this many incidents.
 _INCIDENTS = 200
-#: Fields of a rule that say what its alerts are: with another value they begin anew.
+#: If one of these fields of a rule changes, its alerts are deleted, because they do not fit the rule any more.
 _JUDGED_BY = ("when", "filter", "group_by")
 
 
@@ -44,15 +44,15 @@ class GroupIncident(NamedTuple):
 
 
 class RulePreview(NamedTuple):
-    """What a rule would have said."""
+    """The alerts that a rule would have raised in the past."""
 
-    #: Since when runs were looked at: later than asked for if there were too many.
+    #: Runs since this time were checked. It is later than the requested time if there were too many runs.
     since: datetime
-    #: How many runs were looked at.
+    #: How many runs were checked.
     runs: int
     #: How often it would have fired.
     times: int
-    #: The latest of them, the newest first.
+    #: The latest incidents, the newest first.
     incidents: list[GroupIncident]
 
 
@@ -65,8 +65,8 @@ class RuleBook:
     _clock: Clock = utc_now
 
     def of_user(self, user_id: str, *, of_platform: bool) -> list[AlertRule]:
-        """The user's rules, and those that everybody has, unless the user has a form of its own of them. Of the
-        operator (`""`) those of all users.
+        """The user's rules and the built-in rules, in the user's version if there is one. For the operator (`""`):
+        the rules of all users.
         """
         with mongo_errors():
             own = self._rules.of_user(user_id, MOST_RULES + len(BUILT_IN)) if user_id else []
@@ -74,7 +74,7 @@ class RuleBook:
         return with_built_in(user_id, own, of_platform=of_platform)
 
     def get(self, rule_id: str, user_id: str | None) -> AlertRule:
-        """One that everybody has in the form that it has for this user. Raises `AlertRuleNotFoundError`."""
+        """The rule; a built-in rule in the version that applies for this user. Raises `AlertRuleNotFoundError`."""
         with mongo_errors():
             for one in forms(rule_id, user_id or ""):
                 if (found := self._rules.get(one) or BUILT_IN.get(one)) is not None:
@@ -82,8 +82,8 @@ class RuleBook:
         raise AlertRuleNotFoundError(rule_id)
 
     def make(self, user_id: str, **fields: Any) -> AlertRule:
-        """Raises `ConflictError` if the user has too many, `InvalidRequestError` for an endpoint that is none of its
-        own.
+        """Make a rule. Raises `ConflictError` if the user has too many rules, and `InvalidRequestError` if an
+        endpoint does not belong to the user.
         """
         rule = AlertRule(id=secrets.token_hex(16), user_id=user_id, created_at=self._clock(), **fields)
         self._check(rule, rule.to)
@@ -94,8 +94,8 @@ class RuleBook:
         return rule
 
     def change(self, rule: AlertRule, user_id: str, fields: dict[str, Any]) -> AlertRule:
-        """The fields replace the old ones. One that everybody has gets a form of its own for this user. Raises as
-        `make` does.
+        """Replace these fields. Changing a built-in rule makes a version of it for this user. Raises the errors of
+        `make`.
         """
         if not fields:
             return rule
@@ -106,7 +106,7 @@ class RuleBook:
         of_platform = {rule.when.measure, changed.when.measure} & OF_PLATFORM
         if rule.builtin and changed.when != rule.when and of_platform:
             raise InvalidRequestError("when", "of this rule stays; it can be paused, silenced, or told to others")
-        # an endpoint that was deleted since keeps nobody from pausing the rule
+        # only new endpoints are checked, so that a rule with a deleted endpoint can still be changed
         self._check(changed, set(changed.to) - set(rule.to))
         with mongo_errors():
             self._rules.save(changed)
@@ -115,7 +115,9 @@ class RuleBook:
         return changed
 
     def delete(self, rule: AlertRule, user_id: str) -> None:
-        """With its alerts. One that everybody has cannot be deleted, but its own form is. Raises `ConflictError`."""
+        """Delete the rule with its alerts. Of a built-in rule, only the user's version can be deleted. Raises
+        `ConflictError`.
+        """
         if rule.id != form_of(rule, user_id):
             raise ConflictError("everybody has this rule: pause it, if it is not wanted")
         with mongo_errors():
@@ -124,7 +126,7 @@ class RuleBook:
 
     def _forget_alerts(self, rule: AlertRule) -> None:
         if rule.builtin and not rule.user_id and rule.when.measure not in OF_PLATFORM:
-            # the operator's form applies for all who have none of their own
+            # the operator's version applied for all users without a version of their own
             self._alerts.delete_of_rule(rule.builtin, None, self._rules.with_form(rule.builtin))
         else:
             self._alerts.delete_of_rule(rule.known_as, rule.user_id)
@@ -142,8 +144,8 @@ class RuleBook:
     # --- what it would have said
 
     def preview(self, rule: AlertRule, days: float) -> RulePreview:
-        """What the rule would have said of the last days. Raises `InvalidRequestError` for what is not kept of the
-        past.
+        """The alerts that the rule would have raised in the last days. Raises `InvalidRequestError` for a measure
+        whose past values are not stored.
         """
         when = rule.when
         if when.measure not in OF_RUNS or when.measure is AlertMeasure.NOT_STARTED:
@@ -175,7 +177,7 @@ class RuleBook:
         return found
 
     def silence(self, alert: Alert, until: datetime | None) -> Alert:
-        """Nobody is told of it until then; `None` ends a silence."""
+        """Send nothing about the alert until this time; `None` ends a silence."""
         with mongo_errors():
             read = alert
             for _ in range(10):
@@ -186,12 +188,12 @@ class RuleBook:
         raise ConflictError("it changes again and again: try once more")
 
     def forget(self, alert: Alert) -> None:
-        """What is known of it goes, also what was usual: it begins anew with the next run."""
+        """Delete the alert and the runs that it compares with. It begins anew with the next run."""
         with mongo_errors():
             self._alerts.delete([alert.id])
 
     def names(self, alerts: Sequence[Alert]) -> dict[str, str]:
-        """The names of their rules, by the alerts' ids."""
+        """By the id of the alert: the name of its rule."""
         ids = {alert.id: forms(alert.rule_id, alert.user_id) for alert in alerts}
         with mongo_errors():
             found = {**BUILT_IN, **self._rules.many({one for some in ids.values() for one in some})}

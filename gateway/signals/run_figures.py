@@ -1,5 +1,5 @@
-"""Whether what is known of some runs calls for an alert. Nothing here reads or writes: the same is asked of runs that
-have just ended and, for a preview, of those of the last days.
+"""Decides whether the figures of some runs call for an alert. Nothing here reads or writes, so the same code serves
+runs that have just ended, and runs of the last days for a preview.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gateway.signals.alert_rules import FEWEST_USUAL, MOST_IN_A_ROW, MOST_USUAL,
 from gateway.signals.sentences import lasting
 from gateway.stores.mongo import Document
 
-#: Runs that are kept for each alert.
+#: An alert keeps this many runs.
 KEPT = MOST_IN_A_ROW + MOST_USUAL + 10
-#: Most characters of a run's message.
+#: A run's message is cut to this many characters.
 _MESSAGE = 300
 _ENDED = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR})
 _BAD = {
@@ -35,7 +35,7 @@ _COUNTED = {
 
 
 class ComparedRun(BaseModel, extra="ignore", frozen=True):
-    """What rules compare of one run, or of an occurrence that was no run."""
+    """The figures of one run that rules compare, or of an occurrence of a schedule without a run."""
 
     job_id: str
     at: datetime
@@ -44,20 +44,20 @@ class ComparedRun(BaseModel, extra="ignore", frozen=True):
     items: int = 0
     pages: int = 0
     errors: int = 0
-    #: Of how many kinds its errors are that are new, or back.
+    #: The number of its error groups that are new, or back after they were resolved.
     new_errors: int = 0
     seconds: float = 0.0
     message: str = ""
 
     @classmethod
     def of(cls, job: Job) -> ComparedRun | None:
-        """`None` for a run that is not over, or that somebody has cancelled."""
+        """The figures of a job; `None` if its run is not over, or was cancelled."""
         read = {"status", "started_at", "finished_at", "progress", "message", "new_errors"}
         return cls.of_document({"_id": job.id, **job.model_dump(include=read)})
 
     @classmethod
     def of_document(cls, job: Document) -> ComparedRun | None:
-        """The same of a stored job of which not all was read. Raises `ValueError`."""
+        """Like `of`, for a stored job of which only some fields were read. Raises `ValueError`."""
         if job.get("status") not in _ENDED or (ended := job.get("finished_at")) is None:
             return None
         progress = job.get("progress") or {}
@@ -82,7 +82,9 @@ class ComparedRun(BaseModel, extra="ignore", frozen=True):
         return self.status in GOOD_STATUSES
 
     def value(self, measure: AlertMeasure) -> float | None:
-        """`None` if the run says nothing about it: one that failed has few items, which is not told once more."""
+        """The figure; `None` if the run does not count for this measure. A failed run does not count for the number
+        of items, because its failure is an alert already.
+        """
         if measure is AlertMeasure.NOT_STARTED:
             return float(self.status is None)
         if bad := _BAD.get(measure):
@@ -97,26 +99,28 @@ class ComparedRun(BaseModel, extra="ignore", frozen=True):
 
 
 def merged(known: Sequence[ComparedRun], further: Iterable[ComparedRun]) -> list[ComparedRun]:
-    """The newest of both, the oldest first. In whatever order and how often they come, the result is the same."""
+    """The newest runs of both, the oldest first. The result does not depend on the order in which runs are added, nor
+    on how often.
+    """
     every = {one.job_id: one for one in (*known, *further)}
     return sorted(every.values(), key=lambda one: (one.at, one.job_id))[-KEPT:]
 
 
 class RunVerdict(NamedTuple):
-    """That the condition holds."""
+    """The condition of a rule holds since this run."""
 
-    #: When the run ended with which it did.
+    #: When the run ended.
     at: datetime
     message: str
-    #: The run; `None` for an occurrence that was none.
+    #: The run's job; `None` for an occurrence without a run.
     job_id: str | None = None
-    #: What its figure was compared with, unless that is a fixed bound.
+    #: The usual figure that it was compared with; `None` for a fixed bound.
     usual: float | None = None
 
 
 def check(when: AlertCondition, runs: Sequence[ComparedRun], usual: float | None = None) -> RunVerdict | None:
-    """Whether the condition holds after the last of these runs. `usual` is what was usual when it began to hold: what
-    is unusual for long enough would become usual.
+    """A verdict if the condition holds after the last of these runs. `usual`: the usual figure when the condition
+    began to hold. It must stay the same, because an unusual figure that lasts would become the usual one.
     """
     told = [(one, value) for one in runs if (value := one.value(when.measure)) is not None]
     last = told[-when.runs :]
@@ -143,7 +147,7 @@ class Incident(NamedTuple):
 
 
 def incidents(when: AlertCondition, runs: Sequence[ComparedRun]) -> Iterator[Incident]:
-    """When there would have been an alert, run after run."""
+    """The alerts that there would have been, run after run."""
     began: RunVerdict | None = None
     for count in range(1, len(runs) + 1):
         found = check(when, runs[max(0, count - KEPT) : count], began.usual if began else None)
@@ -158,7 +162,7 @@ def incidents(when: AlertCondition, runs: Sequence[ComparedRun]) -> Iterator[Inc
 
 # --- in words
 
-#: What is said of a figure, by its measure.
+#: By measure: the words for its figure.
 _WORDS = {
     AlertMeasure.ITEMS: "{value} items",
     AlertMeasure.PAGES: "{value} pages",

@@ -1,4 +1,4 @@
-"""What people read of an event, in a chat: one sentence, with a link."""
+"""The text of an event for people, for example in a chat: one sentence with a link."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import orjson
 
 from gateway.signals.events import EventType, SignalEvent
 
-#: Most characters of a message in a sentence.
+#: A message in a sentence is cut to this many characters.
 MAX_MESSAGE = 300
-#: Most characters of a title, such as a mail's subject.
+#: A title, such as a mail's subject, is cut to this many characters.
 MAX_TITLE = 120
 _BAD = frozenset(
     {
@@ -20,8 +20,8 @@ _BAD = frozenset(
     }
 )
 _GOOD = frozenset({EventType.JOB_FINISHED, EventType.NODE_UP, EventType.DEPLOY_LIVE, EventType.ALERT_RESOLVED})
-#: What is said of each event. Besides its fields: `because` is its message, `again` the number of an attempt that is
-#: not the first, `found` and `took` are its counts and its duration in words.
+#: The sentence for each type of event. Besides the event's fields, it may use `because` (its message), `again` (the
+#: number of the attempt, if it is not the first), `found` (the counts in words) and `took` (the duration in words).
 _TEMPLATES = {
     EventType.JOB_STARTED: "started{again}",
     EventType.JOB_PAUSED: "paused",
@@ -49,14 +49,14 @@ _TEMPLATES = {
 
 
 def slack_body(event: SignalEvent) -> str:
-    """As Slack's incoming webhooks take it, and Mattermost, Rocket.Chat and Discord (at `…/slack`)."""
+    """A body for Slack's incoming webhooks; Mattermost, Rocket.Chat and Discord (at `…/slack`) accept it, too."""
     name, said, page = _escaped(_name(event.data)), _escaped(_said(event)), event.data.get("page_url")
     subject = f"<{page}|{name}>" if page else name
     return orjson.dumps({"text": f"{subject} {said}" if subject else said}).decode()
 
 
 def message_body(event: SignalEvent) -> str:
-    """A title, a text, and the kind that Apprise colours it by: `{"title", "text", "kind"}`."""
+    """`{"title", "text", "kind"}` for Apprise, which shows the kinds in different colours."""
     name, said, page = _name(event.data), _said(event), event.data.get("page_url")
     title = f"{name} {said}" if name else said
     text = f"{said}\n{page}" if page else said
@@ -69,7 +69,7 @@ def _short(text: str) -> str:
 
 
 def _name(data: dict[str, Any]) -> str:
-    """What it is about: `shop/prices`, the name of a schedule, a project, or a node."""
+    """The name of the event's subject: `shop/prices`, the name of a schedule, a project, or a node."""
     if group := data.get("group"):
         return f"Node {group}" if data["group_by"] == "node" else str(data.get("name") or group)
     if name := data.get("name"):
@@ -106,12 +106,12 @@ def _counts(data: dict[str, Any]) -> dict[str, str]:
     return {"found": f"{so_far} on {_counted(pages, 'page')}", "so_far": so_far, "took": took, "late": late}
 
 
-#: The units of a time, the largest first, in seconds.
+#: The units of a duration in seconds, the largest first.
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def lasting(seconds: float) -> str:
-    """`3 min 40 s`: the two largest units, as far as they are not zero."""
+    """A duration in words, such as `3 min 40 s`: the two largest units, without a unit that is zero."""
     left, parts = round(seconds), list[str]()
     for size, unit in UNITS:
         count, left = divmod(left, size)
@@ -124,5 +124,5 @@ def _counted(number: int, thing: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As Slack wants it: nothing of it is a link or a command, such as `<!channel>`."""
+    """The text escaped for Slack, so that no part of it is a link or a command such as `<!channel>`."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

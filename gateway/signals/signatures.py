@@ -1,8 +1,8 @@
-"""Signs calls of webhooks as Standard Webhooks 1.0.0 (https://www.standardwebhooks.com) has it: a receiver that
-verifies with the user's secret knows who calls, that nothing was changed, and when it was sent.
+"""Signs calls of webhooks by Standard Webhooks 1.0.0 (https://www.standardwebhooks.com). With the user's secret, a
+receiver can verify who calls, when the call was sent, and that nothing was changed.
 
-A user's calls are signed from the moment it has a secret. While one is exchanged for the next they are signed with
-both.
+A user's calls are signed as soon as the user has a secret. After a secret is renewed, calls are signed with both
+secrets for a while.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating, mongo_errors
 
 PREFIX = "whsec_"
-#: The standard asks for 24 to 64.
+#: The standard requires 24 to 64 bytes.
 SECRET_BYTES = 32
-#: Hours for which calls are signed with the secret before, too: by default, and at most.
+#: Hours for which calls are also signed with the previous secret: the default, and the maximum.
 KEPT_HOURS, MOST_KEPT_HOURS = 24, 7 * 24
-#: Secrets of one user that are valid at a time.
+#: At most this many secrets of one user are valid at a time.
 MOST_SECRETS = 5
 
 
@@ -54,8 +54,8 @@ def _signature(secret: str, content: bytes) -> str:
     return base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
 
 
-# --- the `webhook_secrets` collection: one document for each user that has a secret, and for each endpoint. Below, an
-# endpoint counts as a user, under the name that `endpoints.secret_name` gives it
+# --- the `webhook_secrets` collection: one document for each user with a secret, and for each endpoint. Below, an
+# endpoint counts as a user with the name `endpoints.secret_name`
 
 
 class SealedSecret(BaseModel):
@@ -85,7 +85,7 @@ class WebhookSecret(BaseModel):
     user_id: str
     secret: str = Field(repr=False)
     made_at: datetime
-    #: Until when calls are signed with the secret before it, too.
+    #: Until when calls are also signed with the previous secret.
     previous_until: datetime | None
 
     @classmethod
@@ -114,7 +114,7 @@ class WebhookSecrets:
         return WebhookSecret.of(known, self._open(user_id, known.secrets[0]), self._clock())
 
     def valid(self, user_id: str) -> list[str]:
-        """The secrets with which the user's calls are signed now, the newest first; none if it has none. Raises
+        """The secrets with which the user's calls are signed now, the newest first; may be empty. Raises
         `SecretsKeyError`, PyMongo's errors.
         """
         known, now = self._documents.find_one({"_id": user_id}), self._clock()
@@ -122,8 +122,8 @@ class WebhookSecrets:
         return [self._open(user_id, one) for one in valid]
 
     def renew(self, user_id: str, keep: timedelta) -> WebhookSecret:
-        """Make a secret. Calls are signed with those before it for `keep`, too. Raises `ConflictError`,
-        `SecretsKeyError`.
+        """Make a new secret. For the time `keep`, calls are also signed with the previous secrets. Raises
+        `ConflictError`, `SecretsKeyError`.
         """
         secret, now = new_secret(), self._clock()
         newest = SealedSecret(sealed=self._box.seal(NO_PROJECT, user_id, secret), made_at=now)
@@ -136,7 +136,9 @@ class WebhookSecrets:
         return WebhookSecret.of(made, secret, now)
 
     def keep(self, name: str, secret: str) -> None:
-        """Seal what is the only secret of this name. Raises `ConflictError`, `SecretsKeyError`."""
+        """Encrypt and store this secret as the only secret of this name. Raises `ConflictError`,
+        `SecretsKeyError`.
+        """
         newest = SealedSecret(sealed=self._box.seal(NO_PROJECT, name, secret), made_at=self._clock())
         with mongo_errors():
             known = self._documents.find_one({"_id": name})
@@ -150,8 +152,8 @@ class WebhookSecrets:
         Repeating(self._secrets).delete_many({"_id": user_id})
 
     def seal_anew(self) -> int:
-        """Seal every secret of an older key with the first key; older keys can be removed then. Returns how many
-        secrets were sealed anew.
+        """Encrypt each secret again that was encrypted with an older key, with the first key. Afterwards the older
+        keys can be removed. Returns how many secrets were encrypted again.
         """
         count = 0
         with mongo_errors():
@@ -167,7 +169,7 @@ class WebhookSecrets:
 
     @state_change("webhook_secrets.put")
     def _put(self, known: UserSecrets | None, made: UserSecrets) -> bool:
-        """Whether nobody else was first."""
+        """Store the secrets. False if another process has changed them since they were read."""
         document, collection = made.model_dump(by_alias=True, exclude_none=True), Repeating(self._secrets)
         if known is not None:
             as_read, done = {"_id": known.id, "rev": known.rev}, {"secrets.0.sealed": made.secrets[0].sealed}
@@ -183,6 +185,6 @@ class WebhookSecrets:
 
 
 def _kept(known: Iterable[SealedSecret], now: datetime, until: datetime) -> list[SealedSecret]:
-    """Those that stay valid beside a new one: none for longer than `until`."""
+    """The older secrets that stay valid beside a new one, none of them longer than `until`."""
     ending = [one.model_copy(update={"until": min(one.until or until, until)}) for one in known]
     return [one for one in ending if one.until is not None and one.until > now][: MOST_SECRETS - 1]

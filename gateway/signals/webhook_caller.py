@@ -1,5 +1,5 @@
-"""Calls a user's URL from inside our network: only at public addresses, checked where the connection is made, and
-within one deadline, even if the receiver stalls.
+"""Calls a user's URL from inside our network. Only public addresses are called; the address is checked when the
+connection is made. Each call has one deadline, even if the receiver stalls.
 """
 
 from __future__ import annotations
@@ -25,47 +25,49 @@ from gateway.contract.public_address import Network, is_allowed
 #: Names and values.
 Headers = Sequence[tuple[str, str]]
 
-#: Seconds for a whole call: look-up, connection, TLS, request and answer together.
+#: Seconds for a whole call: DNS lookup, connection, TLS, request and answer together.
 CALL_SECONDS = 10.0
 #: Seconds of a call that connecting may take. All addresses share them, so a dead one leaves time for the others.
 CONNECT_SECONDS = 5.0
-#: Addresses of one name that are tried.
+#: At most this many addresses of one name are tried.
 MAX_ADDRESSES = 16
-#: Bytes of an answer that are read: its status and headers, and the beginning of its body.
+#: At most this many bytes of an answer are read: its status, its headers, and the beginning of its body.
 MAX_ANSWER_BYTES = 64 * 1024
-#: Bytes of an answer's body that are kept, for who looks for a fault, and the seconds that they may take: a call is
-#: over once its status is there.
+#: The first bytes of an answer's body are stored, as a hint at the cause of a failure. They are awaited for this many
+#: seconds; the call itself succeeds or fails by its status.
 KEPT_BYTES, KEPT_SECONDS = 1024, 1.0
 #: Host names that are resolved at the same time for one user.
 LOOKUPS = 4
 
-#: A receiver may ask for a pause (`Retry-After`) of at most this.
+#: The longest pause that a receiver can ask for (`Retry-After`).
 MAX_PAUSE = timedelta(days=1)
 
 _HEADERS = (("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot"))
 
 
 class CallResult(NamedTuple):
-    #: Why the call failed; `None` if the receiver took it.
+    #: Why the call failed; `None` on success.
     problem: str | None = None
-    #: Of the answer, if there was one.
+    #: The status of the answer, if there was an answer.
     status: int | None = None
     #: The beginning of its body.
     answer: str | None = None
-    #: The receiver asked not to be called again before.
+    #: The receiver asked not to be called again before this time has passed.
     pause: timedelta | None = None
     #: The receiver asked not to be called again at all (410).
     is_last: bool = False
-    #: The call was not made: it says nothing of the receiver.
+    #: The platform could not make the call, so the receiver is not at fault.
     is_ours: bool = False
 
 
 @define(eq=False, repr=False, slots=False)
 class _Resolver:
-    """Asks the system's resolver, which cannot be interrupted, from threads that are never joined."""
+    """Resolves names with the system's resolver. It cannot be interrupted, so it runs in threads that are never
+    joined.
+    """
 
     _ask: Callable[..., Any]
-    #: A look-up whose call was given up still counts until it has ended.
+    #: By user: limits the lookups. A lookup counts until it has ended, even if its call was given up.
     _turns: WeakValueDictionary[str, asyncio.Semaphore] = field(init=False, factory=WeakValueDictionary)
 
     async def addresses(self, user_id: str, host: str, port: int) -> list[str]:
@@ -145,13 +147,15 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         found = await self._resolver.addresses(self._user_id, host, port)
         public = [address for address in found if is_allowed(address, self._allowed)]
         if not public:
-            # without the address: the user who gets this message must not learn it
+            # the message leaves the address out, because the user must not learn internal addresses
             raise httpcore2.ConnectError("its host has no public address")
         self._opened = await self._connect_to_one(public, port)
         return _CappedStream(self._opened)
 
     async def _connect_to_one(self, addresses: list[str], port: int) -> httpcore2.AsyncNetworkStream:
-        """A connection to the first address that answers. Each gets its part of the time that is left."""
+        """A connection to the first address that answers. Each address gets an equal part of the
+        time that is left.
+        """
         time = asyncio.get_running_loop().time
         end, failures = time() + CONNECT_SECONDS, []
         for tried, address in enumerate(addresses):
@@ -195,7 +199,7 @@ class WebhookCaller:
         connection = httpcore2.AsyncHTTPConnection(url.origin, ssl_context=self._ssl, network_backend=backend)
         try:
             async with connection.stream("POST", url, headers=[*_HEADERS, *headers], content=body) as response:
-                # the call was in time; its body has a time of its own
+                # the call was in time; the body has a deadline of its own
                 limit.reschedule(None)
                 answer = await _beginning(response)
                 return _result(response.status, httpx2.Headers(response.headers))._replace(answer=answer)
@@ -204,7 +208,9 @@ class WebhookCaller:
 
 
 async def _beginning(response: httpcore2.Response) -> str | None:
-    """The beginning of its body, as far as it comes soon. No fault of the body is one of the call."""
+    """The beginning of the body that arrives within `KEPT_SECONDS`. An error in the body is not an
+    error of the call.
+    """
     read = b""
     with suppress(TimeoutError, httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError):
         async with asyncio.timeout(KEPT_SECONDS):
@@ -227,8 +233,8 @@ def _result(status: int, headers: httpx2.Headers) -> CallResult:
 
 
 def pause_of(asked: str, now: datetime) -> timedelta | None:
-    """The pause that a `Retry-After` asks for, in seconds or until a date (RFC 9110, 10.2.3), and at most
-    `MAX_PAUSE`; `None` if it asks for none, or cannot be understood.
+    """The pause of a `Retry-After` header, which has seconds or a date (RFC 9110, 10.2.3), but at most `MAX_PAUSE`;
+    `None` for a date in the past, or a header that cannot be parsed.
     """
     if asked.isascii() and asked.isdigit():
         return min(timedelta(seconds=int(asked[:9])), MAX_PAUSE)

@@ -1,8 +1,8 @@
-"""Calls the receivers of deliveries that are due: at least once, and again after a failure, for three days
-(`DELAYS`).
+"""Makes the calls of deliveries that are due. Each delivery is called at least once; after failures it is called
+again for three days (`DELAYS`).
 
-Each worker calls from an event loop of its own, so that nothing else ever waits for a receiver. Before it looks for
-what is due, it makes the deliveries for what has happened since (`announcing.py`).
+Each worker makes its calls in a separate event loop, so that nothing else ever waits for a receiver. Before each
+round it makes the deliveries for new events (`announcing.py`).
 """
 
 from __future__ import annotations
@@ -44,28 +44,29 @@ log = structlog.get_logger()
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 
-#: How long after each call that failed the next one comes, as Standard Webhooks recommends it, in seconds. When the
-#: call after the last of them fails, the delivery is given up.
+#: The delay in seconds after each failed call, as Standard Webhooks recommends. If the call after the last delay
+#: fails too, the delivery is given up.
 DELAYS = (5, 5 * 60, 30 * 60, 2 * 3600, 5 * 3600, 10 * 3600, 14 * 3600, 20 * 3600, 24 * 3600)
-#: A delay is longer by up to this share, so that calls that failed together do not come back together.
+#: Each delay is extended by a random part of up to this share, so that calls that failed together are not repeated
+#: together.
 SPREAD = 0.2
-#: Seconds that a lease lasts beyond the longest call; in them its outcome is recorded.
+#: A lease lasts this many seconds longer than the longest call, so that the outcome can be stored.
 LEASE_SLACK = 15.0
 
-#: Most calls under way in one worker.
+#: One worker makes at most this many calls at a time.
 CALLS = 64
-#: Most calls under way in one worker for one user.
+#: One worker makes at most this many calls at a time for one user.
 USER_CALLS = 16
-#: Most calls under way in one worker to one host.
+#: One worker makes at most this many calls at a time to one host.
 HOST_CALLS = 16
-#: Most users that one round visits, and most deliveries of each that it reads.
+#: One round visits at most this many users, and reads at most this many deliveries of each.
 USERS = 50
 PAGE = 200
-#: Most characters of a job's message about a webhook.
+#: A job's message about a webhook is cut to this many characters.
 MAX_MESSAGE = 1000
-#: Seconds between two rounds: all requests in between become one round.
+#: Seconds between two rounds. All calls of `look` in between cause one round.
 PAUSE = 0.1
-#: Seconds that a worker waits at its end for the loop to end.
+#: Seconds for which a worker that stops waits for the loop to end.
 PARTING = 1.0
 
 
@@ -75,10 +76,10 @@ class OutgoingCaller(Protocol):
 
 @define(eq=False, repr=False, slots=False)
 class Shares:
-    """Shares calls among users: a user may begin another one while it has fewer under way than are free. So one is
-    always left for a user who has none, even if all others use up their share. The users of one host share its calls
-    in the same way, and a user's hosts the user's calls. Such a threshold needs no list of waiting users (Choudhury
-    and Hahne, *Dynamic queue length thresholds*, 1998).
+    """Divides the calls fairly among users. A user may begin a call while the user has fewer calls under way than are
+    free. So one call is always left for a user without any, even if all others use up their share. The calls of one
+    host are divided among its users in the same way, and the calls of one user among the user's hosts. This needs no
+    list of waiting users (Choudhury and Hahne, *Dynamic queue length thresholds*, 1998).
     """
 
     _users: Counter[str] = field(init=False, factory=Counter)
@@ -123,12 +124,12 @@ class Webhooks:
     _clock: Clock = utc_now
     _shares: Shares = field(init=False, factory=Shares)
     _calls: set[asyncio.Task[None]] = field(init=False, factory=set)
-    #: Whether a delivery was left because there was no room; there may be room when a call ends.
+    #: Whether a delivery could not begin because of the limits. When a call ends, another round is needed.
     _left: bool = field(init=False, default=False)
     #: The last user whose calls were begun, empty before the first. The round goes on with the users after it.
     _seen: str = field(init=False, default="")
     _hint: asyncio.Event = field(init=False, factory=asyncio.Event)
-    #: Whether a round was asked for since the present one began with the first user.
+    #: Whether `look` was called since the present round began with the first user.
     _asked: bool = field(init=False, default=False)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
@@ -178,7 +179,7 @@ class Webhooks:
             for step in (self._announce, *asked, self._look):
                 try:
                     await step()
-                except Exception as error:  # noqa: BLE001 - whatever it was, the worker asks again
+                except Exception as error:  # noqa: BLE001 - after any error, the worker tries again
                     log.warning("webhooks_not_looked_at", error=str(error), kind=type(error).__name__)
             await asyncio.sleep(PAUSE)
 
@@ -187,7 +188,7 @@ class Webhooks:
             self._hint.set()
 
     async def _look(self) -> None:
-        """Begin the calls that are due, as many as there is room for, one user after the other."""
+        """Begin the calls that are due, as many as the limits allow, one user after the other."""
         if not self._seen:
             self._left = self._asked = False
         for _ in range(USERS):
@@ -200,7 +201,7 @@ class Webhooks:
                 break
             await self._look_at(user)
         if self._seen or self._asked:
-            # go on: the round that was asked for has not reached all users yet
+            # continue: the round has not reached all users yet, or `look` was called meanwhile
             self._hint.set()
 
     async def _look_at(self, user_id: str) -> None:
@@ -210,21 +211,21 @@ class Webhooks:
         found = await self._ask(self._deliveries.due, user_id, PAGE)
         if await self._begin_all(found, user_id) or len(found) < PAGE:
             return
-        # the longest due may all be calls of one slow receiver: those of the user's others must not wait behind them
+        # the longest due calls may all be for one slow receiver; calls for the user's other receivers must not wait
         others = await self._ask(self._endpoints.ids_of, user_id)
         for endpoint_id in (None, *others):
             due = await self._ask(self._deliveries.due_of, user_id, endpoint_id, USER_CALLS)
             await self._begin_all(due, user_id)
 
     async def _begin_all(self, found: Sequence[DueCall], user_id: str) -> bool:
-        """Begin the calls that there is room for. Returns whether there was room for all."""
+        """Begin as many of these calls as the limits allow. Returns whether all could begin."""
         left = [due for due in found if not await self._begin(due, user_id)]
         self._left |= bool(left)
         return not left
 
     async def _begin(self, due: DueCall, user_id: str) -> bool:
-        """Begin the call, unless another worker was first, or its document cannot be read. Returns whether there was
-        room for it.
+        """Begin the call, unless another worker has claimed it, or its document cannot be read. Returns False if the
+        limits do not allow another call.
         """
         if not self._shares.admits(user_id, due.host):
             return False
@@ -262,7 +263,7 @@ class Webhooks:
                 )
                 await self._ask(self._record, claimed, endpoint, result, call)
             except EndpointNotFoundError:
-                # deleted since: its deliveries go with it
+                # the endpoint was deleted meanwhile, and its deliveries are deleted with it
                 await self._ask(self._deliveries.note, claimed, DeliveryState.SKIPPED)
             except (PyMongoError, DiscoveryBotError) as error:
                 # it is called again once the lease has lapsed
@@ -288,27 +289,27 @@ class Webhooks:
         try:
             return await self._caller.post(claimed.user_id, url, body, headers)
         except Exception as error:
-            # no error of one receiver may keep its delivery from being recorded
+            # after any error, the outcome must be stored, or the call would be repeated without end
             log.exception("webhook_call_broke")
             return CallResult(type(error).__name__)
 
     def _record(self, claimed: Delivery, endpoint: Endpoint | None, result: CallResult, call: DeliveryTry) -> None:
         if result.problem is not None:
-            # the host alone: the path of many a webhook is its password
+            # only the host is logged, because the path of many webhooks is a password
             host = host_of(endpoint.url if endpoint else claimed.url)
             log.warning("webhook_failed", host=host, reason=result.problem, round=claimed.tries + 1)
-        # the delivery last: who dies in between calls once more, and notes all of it
+        # the delivery is stored last: if the worker dies before, the call is repeated and everything is stored then
         if endpoint is not None and not result.is_ours:
             self._endpoints.called(endpoint, result.problem, is_last=result.is_last)
         elif endpoint is None and claimed.job_id is not None:
             self._jobs.note_call(claimed.job_id, claimed.url, _message(claimed.url, result))
         state, due_at = what_follows(claimed.tries, result, self._clock())
         if due_at is not None and claimed.type == EventType.ITEMS_BATCH:
-            # the next one says more
+            # not repeated: the next event has a newer count
             state, due_at = DeliveryState.FAILED, None
         self._deliveries.note(claimed, state, due_at, call)
         if claimed.type == EventType.ITEMS_BATCH:
-            # a call each second would fill the list until retention
+            # only the newest is kept: one call each second would fill the list until retention removes them
             self._deliveries.supersede(claimed)
 
     def _ask(
@@ -320,7 +321,7 @@ class Webhooks:
 def what_follows(
     tries: int, result: CallResult, now: datetime, jitter: Callable[[], float] = random.random
 ) -> tuple[DeliveryState, datetime | None]:
-    """What becomes of a delivery after a call, which so many have preceded, and when the next one comes."""
+    """The state of a delivery after a call, and the time of its next call. `tries`: the number of earlier calls."""
     if result.problem is None:
         return DeliveryState.DELIVERED, None
     if result.is_last:
