@@ -1,4 +1,4 @@
-"""The groups of errors of single attempts, as their spiders have reported them."""
+"""The error groups of single attempts, as their spiders have reported them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating, of_jobs
 
-#: Bytes of all texts of an attempt's groups.
+#: At most this many bytes of texts are stored for an attempt's groups.
 MOST_BYTES = 64 << 10
-#: The most that a count is taken for.
+#: A larger count is cut to this number.
 MOST_COUNTED = 1 << 40
 #: Documents deleted at a time.
 _BATCH = 1000
@@ -55,20 +55,20 @@ class FoundErrors(BaseModel, extra="ignore"):
     name: str
     #: The function, or the host.
     place: str
-    #: Without its values.
+    #: The message without its values (`error_groups.without_values`).
     message: str
     count: int
-    #: The first one: as it was, the page that it is about, when it occurred, and where in the log.
+    #: The first of the errors: its full message, its page, its time, and its place in the log.
     example: str = ""
     url: str = ""
     at: datetime | None = None
     log_start: int | None = None
-    #: The attempt of the example; 0 if there was none.
+    #: The attempt with the example; 0 if there was no attempt.
     attempt: int = 0
 
     @classmethod
     def read(cls, said: dict[str, Any]) -> Self | None:
-        """What a spider's process has written, which may be anything; `None` if it is no group."""
+        """Read a group that a spider's process has written; `None` if it is not a valid group."""
         texts = {name: readable(_text(said, name), longest) for name, longest in _LONGEST.items()}
         made, kind, count = _text(said, "fingerprint"), _text(said, "kind"), said.get("count")
         if kind not in _KINDS or not _FINGERPRINT.fullmatch(made) or type(count) is not int or count < 1:
@@ -88,7 +88,7 @@ class FoundErrors(BaseModel, extra="ignore"):
         return sum(len(getattr(self, name).encode()) for name in _LONGEST)
 
     def with_more(self, other: FoundErrors) -> FoundErrors:
-        """The same group in a later attempt added."""
+        """The group with the count of a later attempt added."""
         return self.model_copy(update={"count": min(self.count + other.count, MOST_COUNTED)})
 
 
@@ -99,7 +99,7 @@ def _text(said: dict[str, Any], name: str) -> str:
 
 class RunErrors(NamedTuple):
     groups: list[FoundErrors]
-    #: How many errors had no room in them.
+    #: How many errors are in no group, because there were too many groups.
     left_out: int = 0
 
 
@@ -110,7 +110,7 @@ class AttemptErrors(BaseModel, extra="ignore", populate_by_name=True):
 
 
 def errors_of(report: SpiderReport) -> RunErrors:
-    """The groups in a report, the largest first, as many as may be stored."""
+    """The groups in a report that may be stored, the largest first."""
     told = [one for one in map(FoundErrors.read, (report.error_groups or ())[:MOST_GROUPS]) if one is not None]
     kept: dict[str, FoundErrors] = {}
     left_out, size = max(0, min(report.errors_left_out or 0, MOST_COUNTED)), 0
@@ -126,8 +126,8 @@ def errors_of(report: SpiderReport) -> RunErrors:
 
 
 class AttemptErrorStore:
-    """The collection `attempt_errors`, with a document for each attempt that has had errors. Ids are
-    `<job>:<attempt>`, so those of a job lie beside each other.
+    """The collection `attempt_errors`, with one document for each attempt that had errors. Its id is
+    `<job>:<attempt>`, so the documents of a job are adjacent in the index.
     """
 
     def __init__(self, database: Database[Document]) -> None:
@@ -142,8 +142,8 @@ class AttemptErrorStore:
         self._errors.replace_one({"_id": name}, document, upsert=True)
 
     def of_jobs(self, job_ids: Iterable[str]) -> dict[str, RunErrors]:
-        """The errors of all attempts of each job together, of jobs that have any. They are as many as one attempt
-        may have, the largest first.
+        """By job: the groups of all its attempts together, the largest first, without jobs that have none. A job gets
+        at most as many groups as one attempt may have.
         """
         wanted = list(job_ids)
         found: dict[str, dict[str, FoundErrors]] = {}

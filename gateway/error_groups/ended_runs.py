@@ -1,6 +1,6 @@
-"""What is known across runs of jobs that have ended: the daily sums, and the groups of their errors.
+"""Adds ended jobs to the daily sums and to the groups of their errors.
 
-A job is added as it is announced, and at the latest before it is deleted.
+A job is added when its end is announced, or at the latest before it is deleted.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from gateway.stores.mongo import Document
 
 log = structlog.get_logger()
 
-#: Jobs that ended so long ago are added, if a worker of this release has ended them.
+#: A job that ended longer ago than this has been added already, if a worker of this release has ended it.
 _ADDED_AFTER = timedelta(minutes=10)
-#: The document in `counters` that says until when `adopt` has looked.
+#: The document in `counters` with the time up to which `adopt` has added jobs.
 _ADOPTED = "run_days"
-#: How exact times in MongoDB are.
+#: The resolution of times in MongoDB.
 _MOMENT = timedelta(milliseconds=1)
 
 
 class AddedRuns(NamedTuple):
     #: The ids of jobs that cannot be added now.
     left: set[str]
-    #: How many groups of errors are new with a job, or back: by the job's id, without those that have none.
+    #: By job: how many error groups are new with this job, or are back. Jobs without any are left out.
     new_errors: dict[str, int]
 
 
@@ -48,13 +48,13 @@ class EndedRuns:
         self._days = days
         self._errors = errors
         self._clock = clock
-        #: How many looks of `adopt` after each other have left something.
+        #: How many calls of `adopt` in a row could not add all jobs.
         self._failed = 0
 
     def add(self, jobs: Iterable[AnyRun]) -> AddedRuns:
-        """Add those of the jobs that have ended to all that they belong to, each once. Raises PyMongo's errors."""
+        """Add the ended ones of these jobs to the sums and groups, each job only once. Raises PyMongo's errors."""
         jobs = list(jobs)
-        # the days first: a group says how many runs had ended when it was seen
+        # the daily sums first: a group stores how many runs had ended when it was seen
         left = self._days.add(jobs)
         left_too, new = self._errors.add(jobs)
         return AddedRuns(left | left_too, new)
@@ -72,7 +72,7 @@ class EndedRuns:
         query = {"finished_at": {"$gte": since, "$lt": before}}
         with self._jobs.find(query, ENDED_FIELDS, sort=[("finished_at", ASCENDING)], batch_size=limit) as found:
             for document, job in self._ended.each(found):
-                # all that ended at the same moment, because the next look begins after it
+                # include all jobs that ended at the same moment, because the next call begins after this moment
                 if count >= limit and document["finished_at"] != last:
                     break
                 last, count = document["finished_at"], count + 1
@@ -81,7 +81,7 @@ class EndedRuns:
             self._failed += 1
             if self._failed < TRIES:
                 return True
-            # a damaged sum stops no other. Its jobs are added before they are deleted, if that is possible by then
+            # a damaged sum does not stop the others; its jobs are tried again before they are deleted
             log.warning("not_summed", jobs=len(left))
         self._failed = 0
         if count:

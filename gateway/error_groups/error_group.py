@@ -1,5 +1,5 @@
-"""A group of errors across runs: errors of one user's jobs of one spider that are the same. Since when there are
-such, how often they occurred, and whether somebody takes them for repaired.
+"""A group of equal errors across the runs of one spider of one user: since when they occur, how often, and whether a
+user has marked them as resolved.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from gateway.error_groups.attempt_errors import MOST_COUNTED, FoundErrors
 from gateway.jobs.added_once import AnyRun, Counting
 from gateway.jobs.run_days import day_of
 
-#: Days of which a group knows how often it occurred, and runs that it names.
+#: A group keeps its counts of this many days, and this many of its runs.
 DAYS_KEPT, RUNS_KEPT = 90, 50
 
 
 class ErrorState(StrEnum):
     OPEN = "open"
-    #: Somebody says that it is repaired. It is open again once it occurs in a run that began later.
+    #: A user has marked it as resolved. It is open again once it occurs in a run that began later.
     RESOLVED = "resolved"
-    #: It stays so, however often it occurs.
+    #: A user has marked it as ignored. It stays ignored, however often it occurs.
     IGNORED = "ignored"
 
 
 class ErrorMark(StrEnum):
-    """What a group is to a run that has had it."""
+    """How a group appears in a run that has it."""
 
-    #: No run has had it before.
+    #: No earlier run has it.
     NEW = "new"
     KNOWN = "known"
     #: It had been resolved before the run began.
@@ -39,7 +39,7 @@ class ErrorMark(StrEnum):
 
 
 class ErrorRun(BaseModel, extra="ignore", frozen=True):
-    """A run with such errors."""
+    """A run with errors of the group."""
 
     job_id: str
     version: str | None = None
@@ -56,20 +56,20 @@ class ErrorRun(BaseModel, extra="ignore", frozen=True):
 
 class ErrorExample(BaseModel, extra="ignore", frozen=True):
     job_id: str
-    #: 0 if no attempt has had it.
+    #: 0 for an error without an attempt.
     attempt: int = 0
     text: str
     #: The page.
     url: str = ""
     at: datetime | None = None
-    #: Where its line begins in the log of the attempt.
+    #: The offset in the attempt's log at which its line begins.
     log_start: int | None = None
 
 
 class Resolution(BaseModel, extra="ignore", frozen=True):
     at: datetime
     by: str | None = None
-    #: The version that has the repair.
+    #: The version in which it is resolved.
     version: str | None = None
 
 
@@ -91,25 +91,25 @@ class ErrorGroup(Counting, extra="ignore"):
     state: ErrorState = ErrorState.OPEN
     first: ErrorRun
     last: ErrorRun
-    #: When the last run ended: by this they are sorted.
+    #: When the last run ended. Groups are sorted by this.
     last_seen_at: datetime
-    #: How many runs of the spider had ended well on the day of the last one, it included.
+    #: How many runs of the spider had ended well on the day of the last run, up to and including that run.
     last_place: int = 0
     runs: int = 0
     count: int = 0
-    #: By the date, such as `2027-06-01`; the last `DAYS_KEPT` days that had any.
+    #: By date, such as `2027-06-01`: the last `DAYS_KEPT` days with errors of the group.
     days: dict[str, DayErrors] = Field(default_factory=dict)
-    #: The last `RUNS_KEPT`, the oldest first.
+    #: The last `RUNS_KEPT` runs with it, the oldest first.
     recent: list[ErrorRun] = Field(default_factory=list)
     example: ErrorExample
-    #: The last time that it was resolved; absent if it is open again because somebody says so.
+    #: The last time that it was resolved; absent if a user has opened it again.
     resolved: Resolution | None = None
     #: The run that has opened it again.
     back: ErrorRun | None = None
 
     @classmethod
     def new(cls, run: AnyRun, found: FoundErrors) -> ErrorGroup:
-        """The group as if there were none yet, without the run."""
+        """A new group for these errors. The run is not added to it yet."""
         seen = _seen(run, found)
         return cls(
             id=group_id(run.user_id, run.spec.project, run.spec.spider, found.fingerprint),
@@ -130,23 +130,23 @@ class ErrorGroup(Counting, extra="ignore"):
         return f"e/{self.id[:12]}"
 
     def mark_for(self, job_id: str) -> ErrorMark:
-        """What it is to a run that has had it."""
+        """How the group appears in a run that was added to it."""
         if self.first.job_id == job_id:
             return ErrorMark.NEW
         is_back = any(one.is_back and one.job_id == job_id for one in self.recent)
         return ErrorMark.BACK if is_back else ErrorMark.KNOWN
 
     def names(self, job_id: str) -> bool:
-        """Whether the run is the first one, or one of the last."""
+        """Whether the group still knows the run: the first one, and the last `RUNS_KEPT`."""
         return self.first.job_id == job_id or any(one.job_id == job_id for one in self.recent)
 
     def mark_for_later(self, run: AnyRun) -> ErrorMark:
-        """What it will be to a run that is not added yet."""
+        """How the group will appear in a run that is not added yet."""
         return ErrorMark.BACK if self._is_reopened_by(run) else ErrorMark.KNOWN
 
     def with_run(self, run: AnyRun, found: FoundErrors, place: int) -> ErrorGroup:
-        """The group after a run that it does not count yet; in whatever order they come, its counts are the same.
-        `place` is the run's `last_place`.
+        """The group with a run added that it does not count yet. The counts do not depend on the order of the runs.
+        `place`: the run's `last_place`.
         """
         is_back = self._is_reopened_by(run)
         seen = _seen(run, found).model_copy(update={"is_back": is_back})
@@ -197,11 +197,11 @@ class Gone(NamedTuple):
 
     #: How many runs of the spider have ended well without it since it was last seen.
     runs: int
-    #: There may be more: they are counted over the last days alone.
+    #: Whether there may be more, because only the runs of the last days are counted.
     is_least: bool
 
 
-#: Over how many days the runs are counted that are without a group.
+#: Runs without a group are counted over this many days.
 GONE_DAYS = 30
 
 

@@ -35,9 +35,9 @@ from gateway.stores.mongo import Document, Repeating
 
 log = structlog.get_logger()
 
-#: How long groups are kept that do not occur any more.
+#: How long a group is kept after it last occurred.
 GROUPS_KEPT = SUMS_KEPT
-#: Groups of one spider of one user: no further ones are made.
+#: One spider of one user has at most this many groups.
 MOST_OF_SPIDER = 1000
 #: Jobs that are added at once.
 _AT_ONCE = 25
@@ -45,12 +45,13 @@ _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
 _Order = list[tuple[str, int]]
 _BY_COUNT: _Order = [("count", DESCENDING), ("_id", DESCENDING)]
 _BY_TIME: _Order = [("last_seen_at", DESCENDING), ("_id", DESCENDING)]
-#: The fields in which a text is looked for; and after how many groups, and seconds, a page ends early.
+#: The fields that are searched for a text. The time is checked after each `_LOOKED_AT_ONCE` groups, and a page ends
+#: early after `_SEARCH_SECONDS`.
 _SEARCHED = ("name", "message", "place")
 _LOOKED_AT_ONCE, _SEARCH_SECONDS = 500, 1.0
 
 
-#: Groups by their ids, each with its errors in a run, by the run's id.
+#: By job id, then by group id: the group, and the job's errors in it.
 _OfRuns = dict[str, dict[str, tuple[ErrorGroup, FoundErrors]]]
 
 
@@ -72,7 +73,7 @@ class ErrorFilter(NamedTuple):
     def conditions(self) -> list[Document]:
         same = {name: getattr(self, name) for name in ("user_id", "project", "spider", "state", "kind")}
         found: list[Document] = [{name: value} for name, value in same.items() if value is not None]
-        # none is seen for the last time before it is seen first
+        # a group is never last seen before it was first seen, so both conditions bound `last_seen_at`
         if seen := max((one for one in (self.since, self.new_since) if one), default=None):
             found.append({"last_seen_at": {"$gte": seen}})
         if self.new_since is not None:
@@ -80,7 +81,7 @@ class ErrorFilter(NamedTuple):
         return found
 
     def takes(self, document: Document) -> bool:
-        """Whether the text is in a group of which the fields `_SEARCHED` were read."""
+        """Whether the text is in one of the fields `_SEARCHED` of a stored group."""
         text = (self.q or "").casefold()
         return any(text in str(document.get(name, "")).casefold() for name in _SEARCHED)
 
@@ -90,7 +91,7 @@ class RunGroup(NamedTuple):
 
     found: FoundErrors
     mark: ErrorMark
-    #: `None` if the run is not over, or if the group is gone or never was made.
+    #: `None` if the run is not over, or if the group was deleted or never made.
     group: ErrorGroup | None
 
 
@@ -109,9 +110,9 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
     # --- to add
 
     def add(self, jobs: Sequence[AnyRun]) -> tuple[set[str], dict[str, int]]:
-        """Add those of the jobs that have ended to the groups of their errors, each once. Returns the ids of jobs
-        that cannot be added now, and how many groups are new or back with each job that has such. Raises PyMongo's
-        errors.
+        """Add the ended ones of these jobs to the groups of their errors, each job only once. Returns the ids of jobs
+        that cannot be added now, and by job id how many groups are new or back with the job (without jobs that have
+        none). Raises PyMongo's errors.
         """
         left: set[str] = set()
         new: dict[str, int] = {}
@@ -126,7 +127,7 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         return left, new
 
     def _found(self, jobs: Mapping[str, AnyRun]) -> _OfRuns:
-        """The groups that jobs belong to, as if there were none yet; without jobs that have no errors."""
+        """The groups that the jobs have to be added to, as new groups. Jobs without errors are left out."""
         errors = self._attempts.of_jobs(jobs)
         found: _OfRuns = {}
         for job in jobs.values():
@@ -140,13 +141,15 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         }
 
     def _passing(self, left: set[str], found: _OfRuns) -> set[str]:
-        """Those of the jobs that can be added later. A group that cannot be read keeps no job from being deleted."""
+        """The jobs that can be added later. A job whose group cannot be read is not one of them, because it would
+        never be deleted.
+        """
         stored = self._stored({one for job_id in left for one in found[job_id]})
         unreadable = {one for one, group in stored.items() if group is None}
         return {job_id for job_id in left if not unreadable & found[job_id].keys()}
 
     def _without_room(self, groups: Mapping[str, ErrorGroup]) -> set[str]:
-        """Those of the groups that are not there yet, and whose spider has as many as it may have."""
+        """The ids of the groups that do not exist yet and cannot be made, because the spider has too many groups."""
         there = {one["_id"] for one in self._counting.find({"_id": {"$in": list(groups)}}, {"_id": 1})}
         new: dict[tuple[str, str, str], list[str]] = {}
         for one in groups.values():
@@ -165,8 +168,8 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
 
     @state_change("error_groups.give_way")
     def give_way(self, of_spider: Document, number: int) -> int:
-        """Delete up to so many groups of the spider for others: those that are resolved, or were not seen for long;
-        the longest unseen first. Returns how many.
+        """Delete up to `number` groups of the spider to make room for new ones: groups that are resolved, or were not
+        seen for `GONE_DAYS`; the longest unseen first. Returns how many were deleted.
         """
         quiet = {"state": ErrorState.OPEN, "last_seen_at": {"$lt": self._clock() - timedelta(days=GONE_DAYS)}}
         query: Document = {**of_spider, "$or": [{"state": ErrorState.RESOLVED}, quiet]}
@@ -199,7 +202,7 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
 
     @state_change("error_groups.note_new")
     def _note_new(self, new: Mapping[str, int]) -> None:
-        """Note it in the jobs, for lists and for alerts."""
+        """Store the counts in the jobs, for lists and for alerts."""
         if new:
             noted = [UpdateOne({"_id": job_id}, {"$set": {"new_errors": count}}) for job_id, count in new.items()]
             self._jobs.bulk_write(noted, ordered=False)
@@ -208,7 +211,9 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
 
     @state_change("error_groups.change")
     def change(self, found: str, state: ErrorState, by: str | None, version: str | None) -> ErrorGroup:
-        """Raises `ErrorGroupNotFoundError`. Runs that are added meanwhile are added to what is stored then."""
+        """Set the state of a group. Raises `ErrorGroupNotFoundError`. Runs that are added at the same time are not
+        lost.
+        """
         update: Document = {"$set": {"state": state}, "$inc": {"rev": 1}}
         if state is ErrorState.RESOLVED:
             resolved = Resolution(at=self._clock(), by=by, version=version)
@@ -233,8 +238,8 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
     def page(
         self, wanted: ErrorFilter, limit: int, after: str | None, *, by_count: bool = False
     ) -> tuple[list[ErrorGroup], str | None]:
-        """Those that occurred last come first, or those that occurred most often. As `documents.page`; where a text
-        is looked for, a page can end early, and its cursor goes on.
+        """A page, as `documents.page` returns it: the groups that occurred last come first, or with `by_count` those
+        that occurred most often. When a text is searched for, a page can end early, with a cursor to go on.
         """
         order = _BY_COUNT if by_count else _BY_TIME
         conditions = wanted.conditions()
@@ -266,7 +271,7 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         return [by_id[one] for one in ids if one in by_id], onward
 
     def of_run(self, job: AnyRun) -> tuple[list[RunGroup], int]:
-        """The groups of a run's errors, the largest first, and how many errors are in none."""
+        """The groups of a run's errors, the largest first, and how many errors are in no group."""
         errors = self._attempts.of_jobs([job.id]).get(job.id, RunErrors([]))
         found = errors.groups or of_outcome(job)
         ids = [group_id(job.user_id, job.spec.project, job.spec.spider, one.fingerprint) for one in found]
@@ -277,7 +282,7 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
             if group is None:
                 mark = ErrorMark.NEW
             elif group.names(job.id) or group.mark in job.summed:
-                # what was added meanwhile says so itself: the job was read before
+                # the job may have been added after it was read, so the group is asked, too
                 mark = group.mark_for(job.id)
             else:
                 mark = group.mark_for_later(job)
@@ -293,14 +298,14 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
 
     @state_change("error_groups.forget")
     def forget(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` groups that have not occurred since then. Returns how many."""
+        """Delete up to `limit` groups that have not occurred since `before`. Returns how many were deleted."""
         old: Document = {"last_seen_at": {"$lt": before}}
         found = [one["_id"] for one in self._counting.find(old, {"_id": 1}, limit=limit)]
         return Repeating(self._counting).delete_many({"_id": {"$in": found}, **old}).deleted_count if found else 0
 
 
 def _fewer(cursor: str) -> Document:
-    """The condition for what comes after the cursor in the order of counts. Raises `InvalidRequestError`."""
+    """The condition for the groups after the cursor in the order of counts. Raises `InvalidRequestError`."""
     if (place := _CURSOR.fullmatch(cursor)) is None:
         raise InvalidRequestError("after", "is not a cursor; use the `next` of the previous page")
     count = int(place[1])
@@ -315,7 +320,7 @@ def _cursor(document: Document, order: _Order) -> str:
 
 
 def of_outcome(job: AnyRun) -> list[FoundErrors]:
-    """The group of a run that has failed without any error of its own: by why it ended."""
+    """The group of a run that has failed without any reported error: it is named by the reason of the failure."""
     if job.status is not JobStatus.ERROR or job.reason is None:
         return []
     made = new_group("crawl", job.reason.value, "", job.message or "")

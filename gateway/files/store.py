@@ -1,7 +1,8 @@
-"""Files that crawls have written: their bytes in the file store (`FILES_URL`), and in MongoDB what there is of each.
+"""Files that crawls have written. The file store (`FILES_URL`) has their bytes, and MongoDB has a record of each
+file.
 
-A job, an attempt and a name identify a file, so storing it twice changes nothing. The bytes are stored first: a file
-that is listed can be fetched.
+A job, an attempt and a name identify a file, so storing it twice changes nothing. The bytes are stored before the
+record, so every file that is listed can be fetched.
 """
 
 from __future__ import annotations
@@ -30,16 +31,17 @@ from gateway.errors import FileNotStoredError, FileStoreAwayError
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating, mongo_errors, of_job, of_jobs
 
-#: Seconds that one request to S3 may take, and that it may be repeated for.
+#: The time that one request to S3 may take, and the time for which it is retried.
 _REQUEST = timedelta(seconds=30)
 _REPEATED = timedelta(seconds=10)
-#: Bytes of a part of an upload, and how many may be under way.
+#: The bytes of one part of an upload, and how many parts are sent at the same time.
 PART = 5 << 20
 _PARTS_AT_ONCE = 2
-#: Names under which a file is stored as it is called: they mean nothing special to a file system, a shell or a URL.
+#: Plain names: they have no special characters for a file system, a shell or a URL. Only a file with a plain name is
+#: stored under its own name.
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _LONGEST_PLAIN = 200
-#: The types that Python knows by itself: those of a machine's own list would differ from machine to machine.
+#: Python's own list of media types, because the system's list differs from machine to machine.
 _TYPES = MimeTypes()
 _ANY_TYPE = "application/octet-stream"
 
@@ -47,7 +49,7 @@ _ANY_TYPE = "application/octet-stream"
 class FileRecord(BaseModel, frozen=True):
     """A file that is in the store."""
 
-    #: `<job>:<name>//<attempt>`: files of one name stand together, the latest attempt last.
+    #: `<job>:<name>//<attempt>`: files with the same name are adjacent, the latest attempt last.
     id: Annotated[str, Field(alias="_id")]
     job_id: str
     attempt: int
@@ -72,14 +74,14 @@ class FileRecord(BaseModel, frozen=True):
 
 
 def type_of(name: str) -> str:
-    """The media type, by the name alone."""
+    """The media type, guessed from the name."""
     kind, packed = _TYPES.guess_type(name.rpartition("/")[2])
     return kind if kind and not packed else _ANY_TYPE
 
 
 def place_of(attempt: AttemptId, name: str) -> str:
-    """The path of a file in the store. It has the file's own name if this is plain, so that other tools find it, else
-    a hash of the name.
+    """The path of a file in the store. A plain name is used as it is, so that other tools find the file. Any other
+    name is replaced by its hash.
     """
     is_plain = len(name) <= _LONGEST_PLAIN and _PLAIN.fullmatch(name)
     place = name if is_plain else f"~{hashlib.sha256(name.encode()).hexdigest()}"
@@ -87,7 +89,7 @@ def place_of(attempt: AttemptId, name: str) -> str:
 
 
 def _id(job_id: str, name: str, attempt: int) -> str:
-    # no name has two slashes in a row
+    # unique, because no name has two slashes in a row
     return f"{job_id}:{name}//{attempt:06d}"
 
 
@@ -95,7 +97,9 @@ def _id(job_id: str, name: str, attempt: int) -> str:
 
 
 class FilesPlace(NamedTuple):
-    """Where files are stored. What is not given for S3 is taken from the usual `AWS_…` variables and files."""
+    """The place where files are stored. Options of S3 that are not given come from the usual `AWS_…` variables and
+    files.
+    """
 
     url: str
     endpoint: str | None = None
@@ -105,7 +109,7 @@ class FilesPlace(NamedTuple):
 
 
 class FileBytes:
-    """The bytes. Every method raises `FileStoreAwayError` if the store cannot be reached, or refuses."""
+    """The bytes of files. Each method raises `FileStoreAwayError` if the store does not answer, or refuses."""
 
     def __init__(self, place: FilesPlace) -> None:
         self._place = place
@@ -126,7 +130,7 @@ class FileBytes:
                 obstore.put(store, place, _then(first, iterator), chunk_size=PART, max_concurrency=_PARTS_AT_ONCE)
 
     def read(self, place: str, start: int, length: int) -> bytes:
-        """Raises `FileNotStoredError` if there is nothing in this place."""
+        """A part of a file. Raises `FileNotStoredError` if there is no file at this place."""
         if not length:
             return b""
         with self._errors(place) as store:
@@ -139,7 +143,7 @@ class FileBytes:
 
     @state_change("files.move")
     def move(self, place: str, to: str) -> None:
-        """Give a file another place, and replace what is there. Raises `FileNotStoredError`."""
+        """Move a file to another place, and replace a file there. Raises `FileNotStoredError`."""
         with self._errors(place) as store:
             obstore.rename(store, place, to, overwrite=True)
 
@@ -150,7 +154,7 @@ class FileBytes:
 
     @state_change("files.remove")
     def remove(self, prefix: str) -> None:
-        """Remove all that is below, and the folders that are empty then."""
+        """Remove all files whose paths begin with the prefix, and the folders that become empty."""
         with self._errors() as store:
             while found := next(iter(obstore.list(store, prefix=prefix)), None):
                 with suppress(FileNotFoundError):  # another process removes it as well
@@ -178,7 +182,7 @@ class FileBytes:
 
 
 def _up_to_a_part(pieces: Iterator[bytes]) -> bytes:
-    """The first pieces: a part or more, unless there is no more."""
+    """The first pieces together: at least one part of an upload, or everything if there is less."""
     found = next(pieces, b"")
     while len(found) < PART and (piece := next(pieces, None)) is not None:
         found += piece
@@ -215,7 +219,7 @@ def _open(place: FilesPlace) -> LocalStore | S3Store:
 
 
 class FileStore:
-    """Files of jobs. Methods raise PyMongo's errors, and `FileStoreAwayError` where they touch the bytes."""
+    """The files of jobs. Methods raise PyMongo's errors, and `FileStoreAwayError` if they read or write bytes."""
 
     def __init__(self, database: Database[Document], data: FileBytes) -> None:
         self._files = database["files"]
@@ -223,7 +227,7 @@ class FileStore:
         self._data = data
 
     def keep(self, attempt: AttemptId, name: str, pieces: Iterable[bytes]) -> None:
-        """Store the bytes; the record follows by `note`."""
+        """Store the bytes. Afterwards, `note` must store the record."""
         self._data.put(place_of(attempt, name), pieces)
 
     def shares_disk(self, folder: Path) -> bool:
@@ -237,8 +241,8 @@ class FileStore:
     def page(
         self, job_id: str, attempt: int | None, after: str | None, limit: int
     ) -> tuple[list[FileRecord], str | None]:
-        """Up to `limit` files in the order of their names, after the name `after`, and the name to go on from, which
-        is `None` at the end. If `attempt` is `None`, the files of all attempts, and of each name the latest.
+        """Up to `limit` files after the name `after`, in the order of their names, and the `after` of the next page
+        (`None` at the end). If `attempt` is `None`: the files of all attempts, and the latest of each name.
         """
         found: list[FileRecord] = []
         since = f"{job_id}:" if after is None else f"{job_id}:{after}//:"
@@ -269,7 +273,7 @@ class FileStore:
         return self._data.read(record.place, start, length)
 
     def of_any(self, job_ids: Iterable[str]) -> list[str]:
-        """The ids of the jobs that have files. There is one query for each, because few jobs have files."""
+        """The ids of the jobs that have files. It needs one query for each of these; few jobs have files."""
         rest, found = set(job_ids), list[str]()
         while rest and (record := self._files.find_one(of_jobs(sorted(rest)), {"_id": 1})):
             found.append(record["_id"].partition(":")[0])
@@ -279,7 +283,7 @@ class FileStore:
     def delete(self, job_id: str) -> None:
         """Delete all files of a job. The bytes are deleted first, so that no bytes are left without a record."""
         query = of_job(job_id)
-        # most jobs have no file, and must not need the store
+        # most jobs have no files, so their deletion must not depend on the file store
         with mongo_errors():
             if self._files.find_one(query, {"_id": 1}) is None:
                 return

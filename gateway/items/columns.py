@@ -1,7 +1,7 @@
-"""The columns of a table, and the type of each, learned from the rows: JSON says neither.
+"""Learns the columns of a table, and the type of each column, from the rows, because JSON declares neither.
 
-A type is as wide as the values need, and no wider. So no value is ever changed or left out because it does not fit:
-what differs too much becomes text.
+A column gets the narrowest type that all its values fit. So no value is ever changed or left out because it does not
+fit: a column whose values differ too much becomes text.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from gateway.errors import TooManyColumnsError
 from gateway.items.formats import Row, as_json
 
-#: Most columns of a table: a sheet of Excel has no more. If there are more, the names are more likely data.
+#: A table has at most this many columns, like a sheet of Excel. If there are more, the names are more likely data.
 MAX_COLUMNS = 16_384
 #: Integers up to this are exact as floating-point numbers, too.
 _EXACT = 2**53
-#: No range: large integers come from MongoDB as `Int64`, and in a range a class of its own is looked for one by one.
+#: Not used as a `range`: MongoDB's large integers are `Int64`, and `in` searches a range for a subclass one by one.
 _INT64 = 2**63
 
 
@@ -39,7 +39,7 @@ class ColumnKind(Enum):
     #: `2026-11-27T08:30:00+01:00`
     INSTANT = auto()
     TEXT = auto()
-    #: Objects, lists of objects or of lists, and what is sometimes nested and sometimes not: each value is JSON.
+    #: Objects, lists of objects or of lists, and columns with nested and plain values: each value is JSON text.
     JSON = auto()
 
 
@@ -49,7 +49,7 @@ class Type(NamedTuple):
     is_list: bool = False
 
 
-#: For each kind `Type(kind)` and for lists `Type(kind, True)`, made once: types are compared for every value.
+#: All types, made once, because types are compared for every value.
 _TYPES = {(kind, is_list): Type(kind, is_list) for kind in ColumnKind for is_list in (False, True)}
 EMPTY, TEXT, JSON = (_TYPES[kind, False] for kind in (ColumnKind.EMPTY, ColumnKind.TEXT, ColumnKind.JSON))
 _WIDER = {
@@ -85,7 +85,7 @@ for _one, _other in combinations(_TYPES.values(), 2):
 
 # --- the type of a value
 
-#: Dates of ISO 8601 as Python, JavaScript, databases and Scrapy write them. Others are not certain to be dates.
+#: ISO 8601 dates as Python, JavaScript, databases and Scrapy write them. Other formats may not be dates.
 _MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d(?P<time>[T ]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(?P<zone>Z|[+-]\d\d:\d\d)?)?"
 )
@@ -137,7 +137,7 @@ def _kind_of_text(text: str) -> ColumnKind:
             return ColumnKind.DATETIME
         moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        # there is no such day, or it is before the year 1 in UTC
+        # the day does not exist, or is before the year 1 in UTC
         return ColumnKind.TEXT
     return ColumnKind.INSTANT
 
@@ -153,14 +153,14 @@ class Columns:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._types: dict[str, Type] = dict.fromkeys(names, EMPTY)
-        #: Whether these are the columns, and other fields of rows do not count.
+        #: Whether the columns were given, so that other fields of rows are ignored.
         self._are_named = bool(self._types)
 
     def add(self, row: Row) -> None:
         types = self._types
         for name, value in row.items():
             known = types.get(name)
-            # most values change nothing, and to see that at once makes this twice as fast
+            # a short cut, because most values do not change a column's type: it makes `add` twice as fast
             if known is not None and (value is None or known is JSON or (known is TEXT and type(value) is str)):
                 continue
             if known is None:
@@ -194,7 +194,7 @@ def as_datetime(value: Any) -> datetime:
 
 
 def as_text(value: Any) -> str:
-    """Text as it is, dates as ISO 8601 and all else as JSON."""
+    """Text stays as it is, dates become ISO 8601, and all other values become JSON."""
     if isinstance(value, str):
         return value
     return value.isoformat() if isinstance(value, date) else as_json(value).decode()
@@ -214,7 +214,7 @@ _READ: dict[ColumnKind, Callable[[Any], Any]] = {
 
 
 def reader(column: Type) -> Callable[[Any], Any] | None:
-    """What makes a value that is not null what the column has; `None` if it is that already."""
+    """A function that converts a value that is not null to the column's type; `None` if no conversion is needed."""
     read = _READ.get(column.kind)
     if read is None or not column.is_list:
         return read

@@ -1,4 +1,6 @@
-"""How full fields are from run to run: since which run one is emptier than it was, and on which pages it lacks."""
+"""How full fields are from run to run: since which run a field is emptier than before, and on which pages it is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +16,27 @@ from attrs import define
 from gateway.items.fields import TOLERANCE, FieldCount, FieldCounts, Path, is_filled
 from gateway.items.items import ItemStore
 
-#: Seconds for which items are looked through for the pages on which fields are missing.
+#: Seconds for which items are searched for the pages on which fields are missing.
 LOOK_SECONDS = 1.0
-#: Most places that are counted: a site may have one for each product.
+#: At most this many places of a site are counted: a site may have one for each product.
 _MOST_PLACES = 500
-#: Names under which an item has the address of its page.
+#: Fields in which an item may have the address of its page.
 _ADDRESSES = ("url", "link", "page_url", "source_url")
 
 
 class FieldOverRuns(NamedTuple):
     path: Path
-    #: The share of items that fill it in each run, the oldest first; `None` for a run that has no items, or too many
-    #: fields to count this one.
+    #: For each run, the oldest first: the share of items that fill the field; `None` for a run without items, or with
+    #: too many fields to count this one.
     shares: list[float | None]
-    #: The place of the first of the last runs in which it is emptier than it was before; `None` if it is not.
+    #: The index in `shares` of the run since which the field is emptier than before; `None` if it is not emptier.
     since: int | None
-    #: How many values are of each type, in the last run that has items.
+    #: How many values have each type, in the last run that has items.
     types: dict[str, int]
 
 
 def over_runs(runs: Sequence[FieldCounts]) -> list[FieldOverRuns]:
-    """Each field that any of the runs has, those that are emptier now first; `runs` are the oldest first."""
+    """Each field of any of the runs; fields that are emptier now come first. `runs`: the oldest first."""
     by_run = [dict(run) for run in runs]
     paths = list(dict.fromkeys(path for fields in reversed(by_run) for path in fields))
     newest = next((fields for run, fields in zip(reversed(runs), reversed(by_run), strict=True) if run.items), {})
@@ -53,7 +55,7 @@ def _share(run: FieldCounts, fields: Mapping[Path, FieldCount], path: Path) -> f
 
 
 def lower_since(shares: Sequence[float | None]) -> int | None:
-    """The first place from which on all shares are lower than the median of those before by more than `TOLERANCE`."""
+    """The first index from which on all shares are more than `TOLERANCE` below the median of the shares before it."""
     known = [(place, share) for place, share in enumerate(shares) if share is not None]
     for first in range(1, len(known)):
         usual = median(share for _, share in known[:first])
@@ -67,7 +69,7 @@ class MissingOn(NamedTuple):
 
     #: `/sale`; `/` for the front page.
     place: str
-    #: How many of the items that were looked at are from there, and how many of these lack the field.
+    #: How many of the checked items are from this part, and how many of them lack the field.
     items: int
     missing: int
 
@@ -78,8 +80,8 @@ class MissingFields:
     _monotonic: Callable[[], float] = time.monotonic
 
     def places(self, job_id: str, attempt: int, paths: Sequence[Path]) -> dict[Path, list[MissingOn]]:
-        """For each field the parts of the site of whose items at least half lack it, those with the most first. Of
-        the first items, if all would take longer than `LOOK_SECONDS`.
+        """By field: the parts of the site where at least half of the items lack it; the parts with most items first.
+        Only the first items are checked if all would take longer than `LOOK_SECONDS`.
         """
         until = self._monotonic() + LOOK_SECONDS
         items, missing = Counter[str](), {path: Counter[str]() for path in paths}
@@ -107,7 +109,7 @@ def _value(row: Mapping[str, Any], path: Path) -> Any:
 
 
 def _place(row: Mapping[str, Any]) -> str | None:
-    """The first part of the path of the item's page, if the item says from which page it is."""
+    """The first part of the path of the item's page; `None` if the item has no address of its page."""
     address = next((value for name in _ADDRESSES if isinstance(value := row.get(name), str)), None)
     if address is None:
         return None

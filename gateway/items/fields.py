@@ -1,5 +1,5 @@
-"""How full the fields of a crawl's items are. Each item is counted once: the counts are kept, and the next round
-goes on from there.
+"""How full the fields of a crawl's items are. Each item is counted once: the counts are stored, and the next round
+continues after the last item.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gateway.jobs.store import JobStore
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
 
-#: Most fields that are counted, inner ones included. If there are more, the names are more likely data.
+#: At most this many fields are counted, including inner ones. If there are more, the names are more likely data.
 MAX_FIELDS = 300
-#: Most characters of the name of a field that is counted, and of an example, which is cut.
+#: Fields with longer names are not counted; longer examples are cut. Both in characters.
 MAX_NAME = 200
 MAX_EXAMPLE = 120
 #: Seconds after which one round of counting stops; the next round goes on.
@@ -45,9 +45,9 @@ _TYPES = {
 class FieldCount:
     """One field."""
 
-    #: How many items have something in it: no null, no blank text, no empty list or object.
+    #: How many items fill it: with a value that is not null, a blank text, or an empty list or object.
     filled: int = 0
-    #: How many values are of each type of JSON Schema.
+    #: By type of JSON Schema: how many values have it.
     types: dict[str, int] = Factory(dict)
     #: The first value that is not empty, as JSON, cut.
     example: str | None = None
@@ -62,7 +62,7 @@ class FieldCount:
 
 
 def _type(value: Any) -> str:
-    # BSON's large integers are a class of their own
+    # BSON's large integers have a class that is not in `_TYPES`
     return _TYPES.get(type(value)) or ("integer" if isinstance(value, int) else "string")
 
 
@@ -90,7 +90,7 @@ class FieldCounts:
     #: Whether there are fields that are not counted, because there are too many or their names are too long.
     has_more: bool = False
     _fields: dict[Path, FieldCount] = Factory(dict)
-    #: Whether these are all items that there were when they were counted.
+    #: Whether all items that existed at that time were counted.
     is_complete: bool = False
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ class FieldCounts:
 
 
 def _storable(name: str) -> str:
-    """Without half surrogate pairs, which BSON cannot hold."""
+    """The name without half surrogate pairs, which BSON cannot store."""
     return name.encode("utf-8", "replace").decode()
 
 
@@ -146,7 +146,9 @@ def read_counts(document: Document) -> FieldCounts:
 
 
 class FieldCountStore:
-    """`item_fields`: one document for each attempt whose fields somebody has asked for. It goes with the items."""
+    """`item_fields`: one document for each attempt whose fields a user has asked for. It is deleted
+    with the items.
+    """
 
     def __init__(self, database: Database[Document]) -> None:
         self._documents = Documents(database["item_fields"], read_counts)
@@ -172,9 +174,9 @@ class FieldCounting:
     def of(
         self, attempts: Sequence[tuple[str, int]], said: Mapping[str, int | None] = MappingProxyType({})
     ) -> list[FieldCounts]:
-        """The counts of the items of each attempt of a job; only of the first items where all would take longer than
-        `LOOK_SECONDS`. `said`: how many items jobs that have ended say that they have; where that is the number
-        of those that are counted, nothing is counted anew to find out whether some came late.
+        """The counts for each of these attempts. Only the first items are counted if all would take longer than
+        `LOOK_SECONDS`. `said`: by job, how many items an ended job has reported. If all of them are counted already,
+        the store is not asked whether more have come.
         """
         until = self._monotonic() + LOOK_SECONDS
         return [self._count(job_id, attempt, until, said.get(job_id)) for job_id, attempt in attempts]
@@ -220,7 +222,7 @@ class FieldCounting:
 class FieldFacts(NamedTuple):
     path: Path
     counted: FieldCount
-    #: The share of items that fill the field, now and in the runs before; `None` if the runs before have no items.
+    #: The share of items that fill the field, in this run and in the earlier runs; `None` if those have no items.
     share: float
     share_before: float | None
 

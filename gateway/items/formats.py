@@ -1,4 +1,4 @@
-"""Rows as JSON, JSON lines or CSV, encoded batch by batch so that any number of them passes through."""
+"""Rows as JSON, JSON lines or CSV. They are encoded batch by batch, so that any number of rows fits into memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attrs import define
 #: An item's fields.
 Row = dict[str, Any]
 
-#: Text that spreadsheets take for a formula and would run. A plain number is not a formula.
+#: Text that spreadsheets would run as a formula. A plain number is not a formula.
 FORMULA = re.compile(r"(?![+-]?(\d+([.,]\d+)*|[.,]\d+)([eE][+-]?\d+)?$)[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]")
 
 
@@ -24,14 +24,14 @@ class ItemFormat:
     extension: str
 
     def begin(self, first: Callable[[int], Sequence[Row]]) -> None:
-        """Prepare. Called once, before `encode`; `first(n)` reads the first `n` rows of the whole result."""
+        """Called once, before `encode`. `first(n)` reads the first `n` rows of the whole result."""
 
     def encode(self, rows: Sequence[Row]) -> bytes:
-        """The next rows, encoded; the first call also yields what stands before the first row."""
+        """The next rows, encoded. The first call also returns what precedes the first row, such as a header."""
         raise NotImplementedError
 
     def end(self, following: str | None) -> bytes:  # noqa: ARG002 - most formats have no end
-        """What stands after the last item; `following` is the cursor to go on from."""
+        """What follows the last row. `following`: the cursor of the next page."""
         return b""
 
 
@@ -146,7 +146,7 @@ def as_json(value: Any) -> bytes:
     try:
         return orjson.dumps(value, default=str)
     except TypeError:
-        # orjson refuses what kept the item out of BSON: integers beyond 64 bits, half surrogate pairs
+        # orjson refuses the same values as BSON: integers beyond 64 bits, half surrogate pairs
         return json.dumps(value, default=str, separators=(",", ":")).encode()
 
 

@@ -1,4 +1,6 @@
-"""Items. An item's id is the offset at which its line ends in the attempt's spool, so it can be shipped twice."""
+"""Items. An item's id has the offset at which its line ends in the attempt's `items.jsonl`, so an item that is
+shipped twice is stored once.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,8 @@ class ItemStore:
         return []
 
     def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
-        """Items in the order they were scraped, after the item `after`; of all attempts if `attempt` is `None`. Fewer
-        than `limit` if they are large: only an empty page says that there are no more.
+        """Items after the item `after`, in the order in which they were scraped; of all attempts if `attempt` is
+        `None`. A page has fewer than `limit` items if they are large: only an empty page is the end.
         """
         return self._documents.page({"_id": _after(job_id, attempt, after)}, limit, [("_id", ASCENDING)])
 
@@ -73,8 +75,8 @@ class ItemStore:
         return self._documents.at_once({"_id": {"$in": list(ids)}}, len(ids)) if ids else []
 
     def look(self, job_id: str, attempt: int | None, after: str | None) -> Iterator[tuple[str, Item | None]]:
-        """All items after the item `after`, each with its id, for those who do not know how many they need. An item
-        that cannot be read is `None`.
+        """All items after the item `after`, each with its id, for callers that may stop at any item. An item that
+        cannot be read is `None`.
         """
         found = self._items.find({"_id": _after(job_id, attempt, after)}).sort("_id", ASCENDING).batch_size(_BATCH)
         with found:
@@ -84,7 +86,7 @@ class ItemStore:
     def count(
         self, job_id: str, attempt: int | None = None, *, after: str | None = None, up_to: str | None = None
     ) -> int:
-        """How many items there are, after the item `after` and up to the item `up_to`, or in all."""
+        """The number of items after `after` and up to `up_to`. Without them, the number of all items."""
         return self._items.count_documents(
             {"_id": _after(job_id, attempt, after) | ({"$lte": up_to} if up_to else {})}
         )
@@ -101,7 +103,7 @@ def _prefix(job_id: str, attempt: int) -> str:
 
 
 def _range(job_id: str, attempt: int | None) -> dict[str, str]:
-    """Open interval of ids; `;` is the character after `:`."""
+    """An open interval of ids that has all ids with the prefix: `;` is the character after `:`."""
     prefix = f"{job_id}:" if attempt is None else _prefix(job_id, attempt)
     return {"$gt": prefix, "$lt": prefix[:-1] + ";"}
 
@@ -122,7 +124,9 @@ def read_item(document: Document) -> Item:
 
 
 def parse_row(raw: str) -> Row:
-    """The object in `raw`, which BSON could not hold. A line that is not a JSON object becomes the field `_raw`."""
+    """The item in `raw`, a line that BSON could not store. If it is not a JSON object, it becomes
+    the field `_raw`.
+    """
     try:
         # NaN and infinities are not JSON, but Python reads and writes them
         value = json.loads(raw, parse_constant=lambda _: None)
@@ -133,7 +137,7 @@ def parse_row(raw: str) -> Row:
 
 # --- looking for a text in items, one after the other: no index knows what fields a spider's items have
 
-#: Items that one round reads at most, and seconds that it takes at most.
+#: One round of a search reads at most this many items, and takes at most this many seconds.
 _LOOK = 1000
 _LOOK_SECONDS = 0.5
 
@@ -146,8 +150,8 @@ class ItemsLook(NamedTuple):
 
 
 def search(items: Iterator[tuple[str, Item | None]], limit: int, text: str) -> ItemsLook:
-    """Up to `limit` of the `items` (from `ItemStore.look`) that have the text in a value, in upper or lower case. A
-    look can find no item and still not be at the end.
+    """Up to `limit` of the `items` (from `ItemStore.look`) that have the text in a value; case does not matter. The
+    result can be empty although there are more items to search.
     """
     wanted, found, looked_at, last = text.casefold(), list[Item](), 0, None
     until = time.monotonic() + _LOOK_SECONDS

@@ -1,7 +1,7 @@
-"""Rows as XLSX or Parquet: formats that have to know all columns, and their types, before the first row.
+"""Rows as XLSX or Parquet: formats in which the columns and their types come before the first row.
 
-So the rows are kept on disk while the types are learned, and are written from there. No more than a batch of them is
-in memory. `TableFile` does it step by step, for those who share a thread; `write_table` does it at once.
+The rows are stored on disk while the types are learned, and the file is written from there. Only one batch of rows is
+in memory. `TableFile` works in short steps, for callers that share a thread; `write_table` does everything at once.
 """
 
 from __future__ import annotations
@@ -41,13 +41,15 @@ BATCH = 500
 
 
 class TableSpool:
-    """Rows on disk, in a file without a name: it goes with the process, however that ends."""
+    """Rows on disk, in a file without a name: the system removes it when the process ends."""
 
-    #: Before each batch: whether `orjson` has written it, and its size.
+    #: The header of each batch: whether `orjson` has written it, and its size.
     _HEAD = struct.Struct(">?I")
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """`most_bytes` of JSON; on disk they take less, for they are compressed. Raises `OSError`."""
+        """`most_bytes`: the limit of the rows as JSON. On disk they are compressed, so they take less. Raises
+        `OSError`.
+        """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - `close` does
         self._most = most_bytes
@@ -62,7 +64,7 @@ class TableSpool:
         try:
             data, is_plain = orjson.dumps(rows, default=str), True
         except TypeError:
-            # integers beyond 64 bits, half surrogate pairs: orjson can read these no more than write them
+            # integers beyond 64 bits, half surrogate pairs: orjson can neither write nor read these
             data, is_plain = json.dumps(rows, default=str, separators=(",", ":")).encode(), False
         self.rows += len(rows)
         self.size += len(data)
@@ -73,7 +75,7 @@ class TableSpool:
         self._file.write(packed)
 
     def batches(self) -> Iterator[list[Row]]:
-        """All rows, from the first one; afterwards none can be added."""
+        """All rows, from the first one. Afterwards no rows can be added."""
         self._file.seek(0)
         while head := self._file.read(self._HEAD.size):
             is_plain, size = self._HEAD.unpack(head)
@@ -88,23 +90,23 @@ class TableSpool:
 
 
 class TableWriter(Protocol):
-    """Writes a file: rows in batches, then the end. Without `close` the file is no file of its format."""
+    """Writes a file: rows in batches, then its end by `close`. Without `close`, the file is incomplete."""
 
     def write(self, rows: Sequence[Row]) -> None: ...
 
     def close(self) -> None: ...
 
 
-#: Rows of a sheet of Excel, without the one that names the columns.
+#: The most rows of a sheet of Excel, without the row with the names of the columns.
 XLSX_ROWS = 1_048_575
-#: UTF-16 units that a cell holds; longer text is cut, and ends with the mark.
+#: A cell holds this many UTF-16 units. Longer text is cut, and ends with `CUT`.
 _CELL = 32_767
 CUT = "… [cut]"
-#: Excel rounds integers that have more digits.
+#: Excel rounds integers from this one on.
 _DIGITS = 10**15
-#: Excel's first day that every program counts in the same way.
+#: The first day that all spreadsheet programs count in the same way.
 _FIRST_DAY = date(1900, 3, 1)
-#: No cell is "a number that is stored as text", which Excel would mark.
+#: All cells: Excel must not mark numbers that are stored as text.
 _ALL_CELLS = "A1:XFD1048576"
 
 
@@ -112,7 +114,7 @@ class XlsxWriter:
     """One sheet, with the names of the columns in its first row. Text is text: no formula, no link."""
 
     def __init__(self, file: BinaryIO, columns: Columns, folder: Path) -> None:
-        """`folder` is for files in the making; all that is in it can be removed afterwards."""
+        """`folder` is for temporary files. Everything in it can be removed afterwards."""
         options = {
             "constant_memory": True,
             "tmpdir": str(folder),
@@ -125,7 +127,7 @@ class XlsxWriter:
         self._sheet = self._book.add_worksheet("Items")
         self._sheet.freeze_panes(1, 0)
         self._sheet.ignore_errors({"number_stored_as_text": _ALL_CELLS})
-        #: Text that looks like a formula stays text also when somebody edits its cell.
+        #: With this format, text that looks like a formula stays text even when a user edits the cell.
         self._quoted = self._book.add_format({"quote_prefix": True})
         self._day = self._book.add_format({"num_format": "yyyy-mm-dd"})
         self._moment = self._book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
@@ -192,13 +194,13 @@ def _cut(text: str) -> str:
     return units[: 2 * (_CELL - len(CUT))].decode("utf-16-le", "ignore") + CUT
 
 
-#: Bytes and rows of a row group: readers take one into memory as a whole, and skip those that they do not need.
+#: Bytes and rows of a row group. Readers load a row group as a whole, or skip it.
 _GROUP_BYTES = 8 << 20
 _GROUP_ROWS = 100_000
 
 
 class ParquetWriter:
-    """Row groups, compressed with Zstandard. Lists of plain values are lists; what else is nested is JSON text."""
+    """Row groups, compressed with Zstandard. Lists of plain values are lists; other nested values are JSON text."""
 
     def __init__(self, file: BinaryIO, columns: Columns) -> None:
         """Raises `ExtraMissingError`."""
@@ -270,9 +272,9 @@ def _arrow_type(pa: Any, column: Type) -> pa.DataType:
 class TableFormat(NamedTuple):
     media_type: str
     extension: str
-    #: Most rows; `None` if there is no limit.
+    #: The largest number of rows; `None` if there is no limit.
     most_rows: int | None = None
-    #: The module without which it cannot be written, and the extra that brings it.
+    #: The module that is needed to write this format, and the extra that installs it.
     module: str = ""
     extra: str = ""
 
@@ -286,7 +288,7 @@ TABLES = {
 
 
 def require_format(form: str, field: str = "format") -> None:
-    """Raises `ExtraMissingError` if what writes this format is not installed here."""
+    """Raises `ExtraMissingError` if the module that writes this format is not installed."""
     table = TABLES.get(form)
     if table and table.module and find_spec(table.module) is None:
         raise ExtraMissingError(field, form.capitalize(), table.extra)
@@ -296,20 +298,20 @@ def table_writer(form: str, file: BinaryIO, columns: Columns, folder: Path) -> T
     return XlsxWriter(file, columns, folder) if form == "xlsx" else ParquetWriter(file, columns)
 
 
-#: How the folders begin in which sheets are made, and the age in seconds that none reaches.
+#: The prefix of temporary folders. A folder that is older than this many seconds was left by a killed process.
 _PARTS = "table-"
 _OLD = 24 * 3600
 
 
 class TableSpace(NamedTuple):
-    """Where tables are made, and how much of it one may take."""
+    """The folder in which tables are made, and the limit for one table."""
 
     folder: Path
-    #: Bytes that its rows may have as JSON.
+    #: The rows of a table may have at most this many bytes as JSON.
     most_bytes: int
 
     def remove_leftovers(self) -> None:
-        """Remove the files of processes that were killed, once they are too old to be in use."""
+        """Remove temporary folders that killed processes have left: those too old to be in use."""
         for found in self.folder.glob(f"{_PARTS}*"):
             with suppress(OSError):
                 if time.time() - found.stat().st_mtime > _OLD:
@@ -318,7 +320,8 @@ class TableSpace(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class TableFile:
-    """A table in the making: `add` all rows, `write` until it returns False, then `read`. `close` removes it.
+    """A table that is made step by step: `add` all rows, `write` until it returns False, then `read`. `close` removes
+    the files.
 
     All methods raise `NoRoomError` if the disk is full; `add` also `TooManyRowsError`, `TooManyColumnsError` and
     `TableTooLargeError`.
@@ -326,7 +329,7 @@ class TableFile:
 
     _form: str
     _space: TableSpace
-    #: The columns; by default, all fields that the rows have.
+    #: The columns; if empty, all fields of the rows.
     _fields: Sequence[str] = ()
     #: Bytes of the file, once it is written.
     size: int = field(init=False, default=0)
@@ -355,7 +358,7 @@ class TableFile:
             self._spool.add(found)
 
     def require_rows(self, count: int) -> None:
-        """Raises `TooManyRowsError` if the format has no place for so many rows."""
+        """Raises `TooManyRowsError` if the format cannot hold so many rows."""
         if self.format.most_rows is not None and count > self.format.most_rows:
             raise TooManyRowsError(self.format.most_rows)
 
@@ -394,7 +397,7 @@ class TableFile:
 
 @contextmanager
 def write_table(form: str, rows: Iterable[Row], space: TableSpace, fields: Sequence[str] = ()) -> Iterator[TableFile]:
-    """The file of all these rows, ready to be read. Raises what `TableFile` does."""
+    """The file with all these rows, ready to be read. Raises the errors of `TableFile`."""
     table = TableFile(form, space, fields)
     try:
         batch = list[Row]()

@@ -1,7 +1,7 @@
-"""The record of a crawl's requests: the bytes of each attempt's `requests.jsonl`, in compressed chunks as a log's.
+"""The record of a crawl's requests: the bytes of each attempt's `requests.jsonl`, in compressed chunks like a log.
 
-A chunk's id has the offset at which it begins. One document per request would need ten times the space and the
-writes. Questions are answered by reading the whole record, whose size the crawl limits.
+A chunk's id has the offset at which it begins. One document for each request would need ten times the space and the
+writes. A search reads the whole record; the crawl limits the size of the record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document, Repeating
 
-#: A chunk is never larger than this before compression, so a bomb cannot hide in one.
+#: A chunk never has more bytes than this before compression, so a decompression bomb is refused.
 MAX_CHUNK = 1 << 20
 #: Chunks read, and deleted, at a time.
 _READ_BATCH = 16
@@ -50,8 +50,8 @@ class RequestStore:
 
     @state_change("requests.append")
     def append(self, chunk: RequestChunk) -> None:
-        """Store the chunk that begins at `chunk.start`, unless the stored one is as long or longer: a write that was
-        delayed on its way must not take back what was acknowledged since.
+        """Store the chunk that begins at `chunk.start`, unless the stored one is as long or longer: a delayed write
+        must not replace a longer chunk that was acknowledged since.
         """
         document = {"_id": chunk.id, "end": chunk.end, "data": zstandard.compress(chunk.data, 3)}
         with suppress(DuplicateKeyError):  # the stored chunk is not shorter
@@ -83,7 +83,7 @@ def _id(job_id: str, attempt: int, start: int) -> str:
 
 
 def _range(job_id: str, attempt: int | None) -> tuple[str, str]:
-    """Half-open interval of ids; `;` is the character after `:`."""
+    """A half-open interval of ids that has all ids with the prefix: `;` is the character after `:`."""
     prefix = f"{job_id}:" if attempt is None else f"{job_id}:{attempt:04d}:"
     return prefix, prefix[:-1] + ";"
 
@@ -102,7 +102,7 @@ def read_chunk(document: Document) -> RequestChunk:
 # --- queries on a record
 
 Facts = dict[str, Any]
-#: The facts of a request in the order of a table's columns: name, type, and the value if a line does not have it.
+#: The facts of a request in the order of a table's columns: name, type, and the default if a line does not have it.
 _KNOWN: tuple[tuple[str, type, Any], ...] = (
     ("url", str, ""),
     ("status", int, None),
@@ -118,7 +118,7 @@ _KNOWN: tuple[tuple[str, type, Any], ...] = (
     ("attempt", int, 1),
     ("at", int, None),
 )
-#: The end of the last year of `datetime`, in milliseconds since the epoch, as the times of a record are.
+#: The end of the last year of `datetime`, in milliseconds since the epoch, like the times in a record.
 _END_OF_TIME = 253_402_300_800_000
 COLUMNS = tuple(name for name, _, _ in _KNOWN)
 Sort = Literal["at", "-ms", "-bytes"]
@@ -137,16 +137,16 @@ class Recorded(NamedTuple):
 
 
 class RequestFilter(NamedTuple):
-    """Which requests are wanted. A field that is `None` does not restrict."""
+    """Which requests are wanted. A field that is `None` is no condition."""
 
     failed: bool | None = None
     redirected: bool | None = None
     cached: bool | None = None
     slow_ms: int | None = None
-    #: First and last of a range.
+    #: The first and the last status of a range.
     status: tuple[int, int] | None = None
     code: str | None = None
-    #: Text in the URL, or in the URL of the redirection, in upper or lower case.
+    #: Text in the URL, or in the URL of the redirection; case does not matter.
     q: str | None = None
 
     def takes(self, facts: Facts) -> bool:
@@ -181,7 +181,7 @@ class RequestsFound(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A page of a record: in the order of time (`at`), or those with the largest values first."""
+    """The query for a page of a record: in the order of time (`at`), or with the largest values first."""
 
     wanted: RequestFilter
     sort: Sort
@@ -193,7 +193,7 @@ class Question(NamedTuple):
         return self.sort.removeprefix("-")
 
 
-#: Seconds after which a page in the order of time ends; the time is checked each time so many requests were read.
+#: A page in the order of time ends early after `SECONDS`. The time is checked after each `LOOKED_AT_ONCE` requests.
 SECONDS = 2.0
 LOOKED_AT_ONCE = 500
 
@@ -202,8 +202,8 @@ def find_requests(store: RequestStore, job_id: str, attempt: int | None, questio
     """A page of requests. Memory holds this page and one batch of chunks. In the order of time, a page can end early,
     and its cursor goes on. For any other order, the whole record is read.
 
-    With `attempt`, the requests in the record of that attempt: if it went on from earlier attempts, theirs are among
-    them. Without, each attempt's own requests.
+    With `attempt`: the requests in the record of this attempt, which include those of earlier attempts if it
+    continued them. Without: the requests of all attempts, each request once.
     """
     if question.sort == "at":
         return _next(recorded(store, job_id, attempt, question.after.place if question.after else None), question)
@@ -238,7 +238,7 @@ def _largest(found: Iterator[Recorded], question: Question, most: int) -> list[R
 
 
 def _value(one: Recorded, name: str) -> int:
-    """The value to sort by: -1, behind all others, for a request that was not sent or not answered."""
+    """The value to sort by; -1, which comes last, for a request that was not sent or not answered."""
     value: int | None = one.facts[name]
     return -1 if value is None else value
 
@@ -246,7 +246,7 @@ def _value(one: Recorded, name: str) -> int:
 def recorded(
     store: RequestStore, job_id: str, attempt: int | None, after: RequestPlace | None = None
 ) -> Iterator[Recorded]:
-    """All requests, as in `find_requests`, one after the other; those after a place."""
+    """All requests after a place, one after the other, chosen by `attempt` as in `find_requests`."""
     for chunk in store.chunks(job_id, attempt, after):
         end = chunk.start
         for line in chunk.data.splitlines(keepends=True):
@@ -260,7 +260,9 @@ def recorded(
 
 
 def read_line(line: bytes) -> Facts | None:
-    """The request of a line; `None` if it holds none. The spider's own code may have written anything there."""
+    """The request in a line; `None` if the line is not a request, because the spider's code may
+    write anything there.
+    """
     try:
         found = orjson.loads(line)
     except ValueError:

@@ -62,7 +62,7 @@ from gateway.stores.redis import dedupe_key
 
 # --- documents that cannot be read: the process that meets one notes it, to look again until it is readable or gone
 
-#: How the documents of each collection are read. A collection that is not named here is not looked at again.
+#: How the documents of each collection are read. Unreadable documents of other collections are not checked again.
 READERS: dict[str, Reader[Any]] = {
     "jobs": reader(Job),
     "attempts": read_attempt,
@@ -101,9 +101,9 @@ READERS: dict[str, Reader[Any]] = {
     "error_groups": reader(ErrorGroup),
     "static_entries": read_static_entry,
 }
-#: How many notes one round goes through.
+#: One round checks at most this many noted documents.
 _BATCH = 1000
-#: When a job is due that has become readable: at once, by any clock.
+#: A time in the past, so that a job that has become readable is due at once.
 _LONG_DUE = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -120,8 +120,8 @@ class UnreadableStore:
         return [Unreadable(one["collection"], one["document"], one["problem"]) for one in found]
 
     def look_again(self) -> None:
-        """Check the next of the noted documents again; after the last one it begins with the first. One that was
-        repaired, here or by a newer version, is no longer set aside.
+        """Check the next of the noted documents again, and after the last one the first. A document that can be read
+        now, because it was repaired or because this version is newer, is no longer set aside.
         """
         noted = self.all(_BATCH, self._after)
         self._after = f"{noted[-1].collection}/{noted[-1].id}" if len(noted) == _BATCH else ""
@@ -133,7 +133,7 @@ class UnreadableStore:
 
     @state_change("unreadable.forget")
     def _forget(self, found: Unreadable) -> None:
-        # the document first: without its note, nothing would check it again
+        # the document before its note: without the note, nothing would check the document again
         back: Document = {"$unset": {SET_ASIDE: ""}}
         if found.collection == "jobs":
             # a waiting job gets its place in the queue again when it is attended to
@@ -248,8 +248,8 @@ class Expiry:
     _passed_over: set[str] = field(init=False, factory=set)
 
     def remove(self, window: Window, is_over: IsOver, *, files: bool) -> bool:
-        """Remove what can be removed in this window. Files, and data that must not go before them, are removed only
-        if `files` is set. Returns whether there was time for all.
+        """Remove this window's data as far as possible. Files, and data that must not be removed before them, are
+        removed only if `files` is set. Returns whether there was time for all of it.
 
         Raises PyMongo's errors, and `RedisError`.
         """
@@ -270,8 +270,8 @@ class Expiry:
         return True
 
     def _remove(self, part: Part, batch: Sequence[Ended], is_over: IsOver, *, files: bool) -> bool:
-        """Remove the part of these jobs. Returns whether all of it is gone. A job whose part cannot be removed does
-        not keep the others' from being removed.
+        """Remove the part of these jobs. Returns whether all of it is gone. If one job's part cannot be removed, the
+        other jobs' parts are removed all the same.
         """
         try:
             return self._remove_together(part, batch, is_over, files=files)
@@ -293,7 +293,7 @@ class Expiry:
             self._windows.mark_removed(part, job_ids)
             self._logs.delete(*job_ids)
             return True
-        # first, because the keys would answer repeated requests with jobs that are gone or have no items any more
+        # before the data: until then, the keys answer repeated requests with these jobs, which will have no items
         self._dedupe.release_all({one.job_id: one.dedupe_key for one in ended if one.dedupe_key})
         if part == "items":
             self._windows.mark_removed(part, job_ids)
@@ -315,7 +315,9 @@ class Expiry:
         return ended.job is not None and ended.job.is_final and bool(ended.job.settled)
 
     def _remove_files(self, job_ids: Sequence[str], is_over: IsOver) -> set[str]:
-        """Remove the jobs' files. Returns the jobs whose files are gone: all, unless the store is slow or away."""
+        """Remove the jobs' files. Returns the jobs whose files are gone. Some are left if the store is slow or does
+        not answer.
+        """
         gone: set[str] = set()
         for job_id in job_ids:
             if is_over():
@@ -351,12 +353,12 @@ class Retention:
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _running: threading.Lock = field(init=False, factory=threading.Lock)
-    #: Whether the time of this round was over before all was done.
+    #: Whether this round ran out of time before everything was removed.
     _is_cut: bool = field(init=False, default=False)
 
     def run(self) -> bool:
-        """One round of at most about `RUN_SECONDS`. It does nothing while another round runs in this process. Returns
-        whether its time was over before all was removed: the next round should begin at once.
+        """Run one round of about `RUN_SECONDS` at most. It does nothing while another round runs in this process.
+        Returns whether it ran out of time: then the next round should begin at once.
         """
         if not self._running.acquire(blocking=False):
             return False
@@ -368,8 +370,8 @@ class Retention:
             self._running.release()
 
     def _each_step(self, now: datetime, began: float) -> None:
-        """Take all steps. An error in one of them is raised after all others are done."""
-        # each of the three parts has its share of the time
+        """Run all steps. An error of one step is raised after the other steps have run."""
+        # each of the three parts gets a third of the time
         logs, items, deadline = (began + RUN_SECONDS * share for share in (1 / 3, 2 / 3, 1))
         failed: Exception | None = None
         for step in (
@@ -393,7 +395,7 @@ class Retention:
             try:
                 step()
             except ServerSelectionTimeoutError:
-                # MongoDB is away, so every other step would fail, too
+                # MongoDB does not answer, so every other step would fail, too
                 raise
             except Exception as error:  # noqa: BLE001 - a step that fails every time must not stop the others
                 failed = failed or error
@@ -405,9 +407,8 @@ class Retention:
         return is_over
 
     def _remove(self, part: Part, now: datetime, keep: timedelta, deadline: float) -> None:
-        """Remove this part of all jobs whose time is over. Half of the time is for windows that nobody has begun, and
-        half for windows that were left, so that a slow file store does not keep data without files from being
-        removed.
+        """Remove this part of all jobs whose retention is over. Half of the time is for new windows, and half for
+        windows that were begun and left. So a slow file store does not delay the removal of other data.
         """
         if not keep:
             return

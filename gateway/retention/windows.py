@@ -1,7 +1,7 @@
-"""Windows: minutes in which jobs have ended. Workers divide these among themselves to remove old data.
+"""Windows: the jobs that ended within the same minute. Workers remove old data window by window.
 
-A worker that begins a window notes it in the collection `retention`, with a lease, and removes the note once all is
-gone. If it has left data there, or could not remove some, another worker takes the window up. It does no harm if two
+A worker that begins a window stores a document in the collection `retention`, with a lease, and removes the document
+once the window's data is gone. If data is left, another worker continues with the window. It is harmless if two
 workers remove the same data.
 """
 
@@ -27,8 +27,8 @@ from gateway.stores.redis import dedupe_key
 Part = Literal["logs", "items", "jobs"]
 #: The time in which the jobs of a window have ended. At ten million jobs a day, these are 7,000 jobs.
 WINDOW = timedelta(minutes=1)
-#: How long no other worker takes a window that was begun. After that its worker may have died, or some data could not
-#: be removed and is tried again.
+#: No other worker takes a window for this long after it was begun. Afterwards its worker may have died, or data that
+#: could not be removed is tried again.
 LEASE = timedelta(seconds=60)
 #: How many jobs are removed together.
 BATCH = 100
@@ -46,7 +46,7 @@ class Ended(NamedTuple):
     dedupe_key: str | None
     #: The job itself, if it was asked for and can be read.
     job: Job | None = None
-    #: Its items are still needed: its dataset has not taken them up, or its run is held.
+    #: Whether its items are still needed: its run is not folded into its dataset yet, or is held.
     is_needed: bool = False
 
 
@@ -67,9 +67,9 @@ class Window(NamedTuple):
 
 
 class Windows:
-    """The collection `retention`. It has a document for each window that is begun and not done. For logs and items it
-    has one more, with the end of the last window begun: `until`. Jobs need none, because a removed job is not found
-    again.
+    """The collection `retention`. It has a document for each window that was begun and is not done. For logs and
+    items it also has one document with the end of the last begun window, `until`. For jobs this is not needed,
+    because a removed job is not found again.
     """
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now, lease: timedelta = LEASE) -> None:
@@ -80,9 +80,7 @@ class Windows:
         self._lease = lease
 
     def begin(self, part: Part, before: datetime, after: datetime | None = None) -> Window | None:
-        """Take the oldest window that nobody has begun, that lies after `after` and ended before `before`; `None` if
-        there is none.
-        """
+        """Begin the oldest window that no worker has begun, between `after` and `before`; `None` if there is none."""
         since = max(filter(None, (after, self._until(part))), default=None)
         while True:
             query = {"finished_at": {"$lt": before} | ({"$gte": since} if since else {})}
@@ -94,7 +92,7 @@ class Windows:
                 return None
             is_ours, since = self._insert(window), window.end
             if part != "jobs":
-                # only now, because if this process dies before, the window is found and taken up as begun
+                # after the window's document is stored, so that the window is not lost if this process dies
                 self._advance(part, window.end)
             if is_ours:
                 return window
@@ -128,7 +126,7 @@ class Windows:
 
     @state_change("windows.leave")
     def leave(self, window: Window, *, seconds: float = 0.0) -> None:
-        """Leave the window, with data to remove from its `start` on, for any worker that comes after `seconds`."""
+        """Leave the window to any worker after `seconds`, which continues with the jobs from its `start` on."""
         later = self._clock() + timedelta(seconds=seconds)
         left = {"$set": {"start": window.start, "leased_until": later}}
         self._retention.update_one({"_id": window.id}, left)
@@ -154,14 +152,16 @@ class Windows:
 
     @state_change("windows.mark_removed")
     def mark_removed(self, part: Part, job_ids: list[str]) -> None:
-        """Mark the part as removed, before it is removed: a job that is read in between must not seem to have it."""
+        """Mark the part as removed. This comes before the removal, so that a job never seems to have data that is
+        gone.
+        """
         mark = f"{part}_removed_at"
         unmarked = {"_id": {"$in": job_ids}, mark: {"$exists": False}}
         Repeating(self._jobs).update_many(unmarked, {"$set": {mark: self._clock()}})
 
 
 def _key(document: Mapping[str, Any]) -> str | None:
-    """The job's dedupe key. It is read from raw fields, so that a document that is no job does not stop others."""
+    """The job's dedupe key. It is read from raw fields, so that an unreadable document does not stop the others."""
     try:
         return dedupe_key(document["user_id"], document["spec"]["spider"], document["fingerprint"])
     except (KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The state of the platform at a moment: what metrics, the queue's status and the scheduler's status read."""
+"""The present state of the platform, for the metrics, the queue's status and the scheduler's status."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Asked = ParamSpec("Asked")
 Fact = TypeVar("Fact")
 
 WINDOW = timedelta(hours=1)
-#: How many ends are kept, the latest ones.
+#: At most this many ended jobs are kept, the latest ones.
 MAX_ENDS = 20_000
-#: How long after its `finished_at` the end of a job can become visible.
+#: The end of a job becomes visible at most this long after its `finished_at`.
 LATENESS = timedelta(seconds=15)
 
 
@@ -49,7 +49,7 @@ class RecentEnds:
     _looked_at: datetime | None = field(init=False, default=None)
 
     def look(self, now: datetime) -> Collection[EndedJob]:
-        """The ends within `WINDOW`. Raises PyMongo's errors; the next round then reads what this one has missed."""
+        """The jobs that ended within `WINDOW`. Raises PyMongo's errors; then the next call reads the missed ones."""
         since = now - WINDOW
         unread = since if self._looked_at is None else max(since, self._looked_at - LATENESS)
         new = self._statistics.ended(unread, MAX_ENDS)
@@ -74,7 +74,7 @@ PATIENT = 1.0
 
 @define(eq=False, repr=False, slots=False)
 class JobCounts:
-    """Several threads may ask; the ended jobs are counted once for all of them, in a thread of its own."""
+    """Counts jobs by status. Thread-safe: the ended jobs are counted in a separate thread, once for all callers."""
 
     _queries: JobQueries
     _patience: float = PATIENT
@@ -96,7 +96,7 @@ class JobCounts:
         return {status: count for status in JobStatus if (count := {**self._ended, **found}.get(status)) is not None}
 
     def _count_ended(self) -> Future[None] | None:
-        """The count that is under way; `None` if the last one still holds."""
+        """The count that is under way; `None` if the last count is still recent enough."""
         with self._lock:
             if self._monotonic() < self._kept_until:
                 return None
@@ -130,9 +130,9 @@ class JobCounts:
 
 log = structlog.get_logger()
 
-#: Seconds for which the facts are kept, or the answer that there are none.
+#: Seconds for which the facts are kept; after a failure, seconds without another try.
 KEPT = 5.0
-#: Seconds that all queries may take together: a scraper of the metrics waits for no more than ten.
+#: Seconds that all queries may take together, because Prometheus waits for the metrics for ten seconds.
 PATIENCE = 4.0
 #: Schedules that are due at once are counted up to this number.
 MAX_DUE = 10_000
@@ -162,7 +162,7 @@ class PlatformFacts(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class FactReader:
-    """Several threads may ask; one of them reads for all."""
+    """Reads the facts. Thread-safe: one thread reads them for all callers."""
 
     _counts: JobCounts
     _statistics: JobStatistics
@@ -180,7 +180,7 @@ class FactReader:
     _threads: ThreadPoolExecutor = field(init=False, factory=lambda: ThreadPoolExecutor(16, "facts"))
 
     def facts(self) -> PlatformFacts | None:
-        """At most `KEPT` seconds old; `None` while MongoDB cannot be asked."""
+        """Facts that are at most `KEPT` seconds old; `None` while MongoDB does not answer."""
         with self._lock:
             if time.monotonic() - self._read_at >= KEPT:
                 self._facts = self._try_to_read()
@@ -196,7 +196,7 @@ class FactReader:
             return None
 
     def _read(self) -> PlatformFacts:
-        """Ask all questions at the same time, because each answer can take long on a slow link."""
+        """Send all queries at the same time, because each answer can take long on a slow link."""
         now = self._clock()
         by_status = self._ask(self._counts.by_status)
         by_reason = self._ask(self._statistics.waiting_reasons)
@@ -286,7 +286,7 @@ class SchedulerStatus:
 
 # --- how the queue fares: what waits and why, who works, and how each site's runs have gone lately
 
-#: At most this many ended runs are looked at, the latest ones: older runs of a window would tell no more.
+#: At most this many ended runs are read, the latest ones: more of them would hardly change the figures.
 MAX_RUNS = 10_000
 
 
@@ -316,11 +316,11 @@ class QueueReport(NamedTuple):
     by_reason: dict[WaitingReason, int]
     #: Since when the job that waits longest has been due.
     oldest_due: datetime | None
-    #: Names of the workers that gave a sign of life lately.
+    #: Names of the workers with a recent sign of life.
     workers: list[str]
     dead_letters: int
     sites: list[SitePerformance]
-    #: Whether all runs of the window were looked at, and not only the latest.
+    #: Whether all runs of the window were read; otherwise only the latest `MAX_RUNS`.
     complete: bool
 
 
@@ -372,6 +372,6 @@ def _performance(site: str, runs: list[EndedJob]) -> SitePerformance:
 
 def _durations(runs: list[EndedJob]) -> Durations | None:
     seconds = [(run.finished_at - run.started_at).total_seconds() for run in runs if run.started_at is not None]
-    # not below 0: a node's clock can differ a little from ours
+    # never negative, although a node's clock can differ a little from ours
     seconds = [max(0.0, duration) for duration in seconds]
     return Durations(mean(seconds), median(seconds), max(seconds)) if seconds else None

@@ -1,4 +1,4 @@
-"""What works, what does not, and what to do about it."""
+"""The health checks: what works, what does not, and how to repair it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from gateway.stores.document_format import OURS, stored_format
 from gateway.stores.mongo import Document
 from gateway.stores.unanswered import lately_unanswered
 
-#: Not ready, but without a fault: a node is starting.
+#: A status that is not ready, but no fault: a node is starting.
 STARTING = "starting"
 
 
@@ -46,7 +46,7 @@ class Check(NamedTuple):
     #: `ok`, `down` or `starting`.
     status: str
     message: str
-    #: How to mend it.
+    #: How to repair it.
     todo: str | None = None
 
     @property
@@ -65,19 +65,19 @@ _KEPT_FROM_WORK = frozenset({NodeState.DRAINING, NodeState.NOT_LISTED})
 _OTHERS = tuple(state for state in NodeState if state not in {NodeState.UP, NodeState.DEAD})
 
 
-#: A node that is silent for longer is not expected any more.
+#: A node that has been silent for longer than this does not count as missing any more.
 MISSED_FOR = timedelta(days=1)
 
 _NOT_HEARD = (
     "see whether its tailer runs, and reaches MongoDB; if it is gone for good, `discoverybot nodes forget NAME`"
 )
 
-#: Instead of details: every client may ask for the health, but addresses and their troubles are for admins only.
+#: The hint instead of details: every client may read the health, but the addresses of nodes are for admins only.
 _WHY = "GET /nodes says why, and what to do about each"
 
 
 NODE = "node"
-#: What is replaced after the nodes, in the order of `docs/how-to/upgrade.md`.
+#: The processes that are replaced after the nodes, in the order of `docs/how-to/upgrade.md`.
 _REPLACED = (health.WORKER, health.BEAT, health.GATEWAY)
 _UPGRADE = (
     "if no upgrade is under way, one was left halfway: replace these too, first nodes, then workers and beats, then "
@@ -86,8 +86,8 @@ _UPGRADE = (
 
 
 class Signs:
-    """The nodes and the last signs of life of all processes, as they were read for one report: a fleet has many, and
-    nearly every check looks at them.
+    """The nodes and the last signs of life of all processes. They are read once for each report, because there may be
+    many, and nearly every check needs them.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Signs:
         return [node for node, report in self.nodes if _lives(report)]
 
     def living_processes(self) -> list[health.ProcessHeartbeat]:
-        """The last signs of the processes that live, in the order in which an upgrade replaces them."""
+        """The last signs of life of the living processes, in the order in which an upgrade replaces them."""
         signs = (sign for of_kind in self.processes.values() for sign in of_kind)
         return [sign for sign in signs if self.now - sign.at <= health.DEAD_AFTER]
 
@@ -129,11 +129,11 @@ def outdated(running: Sequence[Running]) -> tuple[str, list[Running]]:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The numbers in a version, by which versions are compared. Text without numbers is no error here."""
+    """The numbers in a version, by which versions are compared. Text without numbers gives an empty tuple."""
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
-#: Waits until the signs of life are read. Raises what reading them has raised.
+#: Waits until the signs of life are read, and returns them. Raises the error of reading them.
 Seen = Callable[[], Signs]
 
 
@@ -209,7 +209,9 @@ class NodeChecks:
 
     @staticmethod
     def files(seen: Seen) -> Check:
-        """Whether the files that crawls write can be read and stored. If one cannot, only its own job lacks it."""
+        """Whether the files that crawls write can be read and stored. A file that cannot is missing
+        only in its job.
+        """
         troubled = [node for node in seen().living() if node.troubles]
         if not troubled:
             return Check("ok", "every crawl's files can be read and stored")
@@ -264,8 +266,9 @@ class _Look(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class IdleSlots:
-    """One check proves nothing: where many jobs wait, some checks see a slot that has just become free. So the check
-    remembers what it saw, and complains when the same jobs wait and nothing was started in between.
+    """Checks that free slots are used. A single look is not enough: while many jobs wait, there is sometimes a slot
+    that has just become free. So the check fails only if the same jobs wait as in an earlier check, and no job was
+    started in between.
     """
 
     _statistics: JobStatistics
@@ -304,12 +307,12 @@ class IdleSlots:
 
 
 _BROKER_TIMEOUT = 2
-#: Seconds for which the broker counts as one that takes no messages, since it last did not take one.
+#: Seconds for which the broker counts as refusing messages after it has refused one.
 _REFUSES = 15.0
 #: Seconds for all checks together.
 _PATIENCE = 5.0
-#: Seconds after which a check that is still under way is reported with its last answer, and seconds for which this
-#: answer counts.
+#: A check that is still under way after `_SOON` seconds is reported with its last answer, if this is at most
+#: `_LATELY` seconds old.
 _SOON, _LATELY = 0.5, 15.0
 _SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it hangs, or the network on the way to it")
 _NO_MONGO = "start MongoDB, or set MONGO_URI; nothing is accepted until it answers"
@@ -320,16 +323,17 @@ _NO_BEAT = "start `celery -A celery_app beat`; without it, no schedule is fired 
 _NEWER = (
     "what runs goes on, but no process of this version starts again: upgrade, or go back (docs/how-to/upgrade.md)"
 )
-#: An occurrence that has been due for longer is late: a few ticks, and what a busy machine takes for them.
+#: An occurrence that has been due for longer than this is late: a few ticks of the beat on a busy machine.
 LATE_AFTER = timedelta(seconds=5)
-#: Calls that failed for `_LASTING` seconds, the last one up to `_RECENT` seconds ago, make the check fail.
+#: The check fails if calls have failed for `_LASTING` seconds, and the last one failed at most `_RECENT` seconds ago.
 _LASTING, _RECENT = 15.0, 10.0
 #: Seconds by which a machine's clock may differ from MongoDB's.
 _CLOCK_OFF = 10.0
-#: Seconds for a round trip, from which on a link is slow: a crawl's start takes about thirty, one after the other.
+#: A link is slow if a round trip takes this many seconds: the start of a crawl needs about thirty round trips in a
+#: row.
 _SLOW_LINK = 0.3
 _MEND_LINK = "see the network between the two, or the store's load; best they stand in one place"
-#: The share of Redis' memory from which on it is full.
+#: Redis counts as full if it uses more than this share of its memory.
 _FULL = 0.95
 _FULL_REDIS = (
     "raise its maxmemory, or lower RESULT_TTL and CRAWL_CACHE_TTL; meanwhile crawls go on and nothing of them is "
@@ -342,7 +346,7 @@ class Report(NamedTuple):
 
     @property
     def accepting(self) -> bool:
-        """Whether a crawl requested now would be kept: MongoDB answers, and a node has published its spiders."""
+        """Whether crawls can be submitted now: MongoDB answers, and a node has published its spiders."""
         return self.status in {"ok", "degraded"}
 
     @property
@@ -356,7 +360,7 @@ class Report(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Health:
-    """`database` should have short time-outs: a client is waiting for the report."""
+    """Runs the checks. `database` should have short timeouts, because a client waits for the report."""
 
     _database: Database[Document]
     _redis: redis.Redis
@@ -385,8 +389,8 @@ class Health:
         self._answered: dict[str, tuple[float, Check]] = {}
 
     def report(self) -> Report:
-        """Run all checks at the same time. One that is still under way since an earlier report is not begun again,
-        and the report does not wait for a check that has answered lately. One caller at a time.
+        """Run all checks at the same time. A check that is still under way since an earlier report is not started
+        again. The report does not wait long for a check that has a recent answer. Only one caller at a time.
         """
         # submitted first, because the checks wait for it in threads of the same pool
         seen = self._threads.submit(self._signs).result
@@ -428,7 +432,7 @@ class Health:
         return answer
 
     def _last(self, name: str) -> Check:
-        """The check's last answer, or `_SLOW` if it has not answered lately."""
+        """The check's last answer, or `_SLOW` if it has no recent answer."""
         at, answer = self._answered.get(name, (float("-inf"), _SLOW))
         return answer if time.monotonic() - at < _LATELY else _SLOW
 
@@ -468,7 +472,7 @@ class Health:
         return Check("down", f"late schedules: {due}, the first by {late:.0f} s", todo)
 
     def _check_documents(self) -> Check:
-        """Whether all documents that were read lately could be read."""
+        """Whether there are documents that could not be read."""
         if (stored := stored_format(self._database)) > OURS.understood:
             message = f"a newer version has written some, of format {stored}; {OURS.understood} is understood here"
             return Check("down", message, _NEWER)
@@ -481,7 +485,9 @@ class Health:
         return Check("down", f"cannot be read: {counts}", todo)
 
     def _check_webhooks(self) -> Check:
-        """Whether webhooks are called when they are due. Every client sees it, so it names no owners or addresses."""
+        """Whether webhooks are called when they are due. Every client sees the answer, so it names
+        no users or URLs.
+        """
         now = self._clock()
         waiting, since, failing = self._deliveries.to_come(now - self._late_after)
         unannounced = self._statistics.unannounced_since(now - self._late_after)
@@ -495,7 +501,7 @@ class Health:
 
 
 def _check_processes(seen: Seen, kind: str, todo: str) -> Check:
-    """Whether at least one of these processes gave a sign of life lately."""
+    """Whether at least one of these processes has given a recent sign of life."""
     now, signs = seen().now, [heartbeat.at for heartbeat in seen().processes[kind]]
     alive = sum(now - at <= health.DEAD_AFTER for at in signs)
     if alive:
@@ -524,7 +530,7 @@ def _check_connections(seen: Seen) -> Check:
 
 
 def _slow_links(signs: Signs) -> Iterator[tuple[str, str, float]]:
-    """Whose answers to whom take long, and how many seconds."""
+    """The slow links: whose answers are slow, for which process, and how many seconds they take."""
     for sign in _living_signs(signs):
         if sign.round_trip >= _SLOW_LINK:
             yield "MongoDB's", sign.name, sign.round_trip
@@ -532,7 +538,7 @@ def _slow_links(signs: Signs) -> Iterator[tuple[str, str, float]]:
 
 
 def _check_clocks(seen: Seen) -> Check:
-    """Whether the clocks of all machines show MongoDB's time. No run depends on them."""
+    """Whether the clocks of all machines agree with MongoDB's. Runs do not depend on the machines' clocks."""
     off = [(sign.name, sign.clock_ahead) for sign in _living_signs(seen()) if abs(sign.clock_ahead) > _CLOCK_OFF]
     if not off:
         return Check("ok", "every machine's clock shows MongoDB's time")
@@ -542,8 +548,8 @@ def _check_clocks(seen: Seen) -> Check:
 
 
 def _check_versions(seen: Seen) -> Check:
-    """Which versions run. Two of them side by side are what an upgrade looks like, so this check never fails. Names
-    of processes tell on which machines they run, so they are only counted.
+    """Which versions run. During an upgrade there are two versions side by side, so this check never fails. Processes
+    are only counted, because their names would reveal the names of machines.
     """
     newest, older = outdated(seen().running())
     if not older:
@@ -559,7 +565,7 @@ def _living_signs(signs: Signs) -> Iterator[health.ProcessHeartbeat]:
     client may see.
     """
     now = signs.now
-    # of gateways only this one: its own sign is made below
+    # without other gateways; this gateway's own sign is made below
     processes = (sign for sign in signs.living_processes() if sign.kind != health.GATEWAY)
     yield from (sign._replace(name=f"a {sign.kind}") for sign in processes)
     for node in signs.living():
@@ -596,13 +602,13 @@ def _check_redis(client: redis.Redis) -> Check:
     try:
         facts = client.info()
     except redis.RedisError as error:
-        # the user in REDIS_URL might not be allowed to call INFO
+        # the user in REDIS_URL may not be allowed to call INFO
         return Check("ok", f"answers, but does not report how full it is ({type(error).__name__})")
     return _check_writable(facts)
 
 
 def _check_writable(facts: Mapping[str, Any]) -> Check:
-    """Check that Redis accepts writes, by its own `INFO`."""
+    """Check by its `INFO` that Redis accepts writes."""
     most, used = int(facts.get("maxmemory", 0)), int(facts.get("used_memory", 0))
     if most and used > _FULL * most and facts.get("maxmemory_policy") == "noeviction":
         message = f"full: {used >> 20} of {most >> 20} MiB (maxmemory), so it refuses writes, or soon will"
@@ -637,7 +643,9 @@ def _broker_options(url: str) -> dict[str, Any]:
 # The answer of `GET /health`. Every client may ask, without a key, and as often as it likes.
 @define(eq=False, repr=False, slots=False)
 class SharedHealth:
-    """For use on one loop. Only one check runs at a time: a client that asks meanwhile gets its result."""
+    """For use on one event loop. Only one report is made at a time: clients that ask meanwhile get
+    the same report.
+    """
 
     _look: Callable[[], Report]
     _under_way: asyncio.Task[Report] | None = field(init=False, default=None)
@@ -645,5 +653,5 @@ class SharedHealth:
     async def report(self) -> Report:
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.create_task(asyncio.to_thread(self._look))
-        # the client whose request began the check may be gone by then
+        # shielded, because the client whose request began the report may have disconnected
         return await asyncio.shield(self._under_way)
