@@ -1,5 +1,5 @@
-"""Who our crawls are to the sites that they visit, by Web Bot Auth: requests with a signature (RFC 9421), and the
-directory in which sites find the key for it.
+"""The identity of our crawls towards sites, by Web Bot Auth: requests have a signature (RFC 9421), and sites find the
+public key for it in a directory.
 
 https://www.ietf.org/archive/id/draft-ietf-webbotauth-httpsig-protocol-00.html has the signature, and
 https://www.ietf.org/archive/id/draft-meunier-webbotauth-httpsig-directory-00.html the directory.
@@ -33,7 +33,7 @@ _NONCE_BYTES = 64
 
 
 class KeyUnreadableError(ValueError):
-    """It is no private key of Ed25519."""
+    """The text is not a private key of Ed25519."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class BotIdentity:
 
     @cached_property
     def key(self) -> Ed25519PrivateKey:
-        """Raises `KeyUnreadableError`, which does not quote the key."""
+        """The private key. Raises `KeyUnreadableError`, which does not quote the key."""
         text = self.private.strip().encode()
         try:
             is_pem = text.startswith(b"-----")
@@ -75,7 +75,7 @@ class BotIdentity:
         return _base64url(sha256(canonical.encode()).digest())
 
     def headers_for(self, url: str, now: datetime | None = None) -> dict[str, str]:
-        """Headers that sign a request to this URL; valid for its host alone."""
+        """The headers that sign a request to this URL. They are valid only for its host."""
         message = SimpleNamespace(method="GET", url=url, headers={"Signature-Agent": f'{_LABEL}="{self.url}"'})
         nonce = base64.b64encode(os.urandom(_NONCE_BYTES)).decode()
         covered = ('"@authority"', f'"signature-agent";key="{_LABEL}"')
@@ -83,8 +83,8 @@ class BotIdentity:
         return dict(message.headers)
 
     def directory(self, now: datetime | None = None) -> tuple[bytes, dict[str, str]]:
-        """The directory with the public key, and the headers by which it is signed with the private one: nobody else
-        can serve a copy of it as his own.
+        """The directory with the public key, and the headers with a signature by the private key. So nobody else can
+        serve a copy of the directory as their own.
         """
         request = SimpleNamespace(method="GET", url=self.url + DIRECTORY_PATH, headers={})
         message = SimpleNamespace(status_code=200, request=request, headers={})
@@ -93,7 +93,7 @@ class BotIdentity:
 
     @cached_property
     def _signer(self) -> HTTPMessageSigner:
-        # few processes sign anything
+        # imported here, because few processes sign anything
         from http_message_signatures import HTTPMessageSigner  # noqa: PLC0415 - as above
         from http_message_signatures.algorithms import ED25519  # noqa: PLC0415 - as above
 

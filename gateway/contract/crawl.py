@@ -17,7 +17,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _COOKIE_NAME = _HEADER_NAME
 _LINE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _COOKIE_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
-#: Headers that describe the connection, or have a field of their own.
+#: Headers that are refused: they describe the connection, or have a field of their own.
 _NOT_TAKEN = frozenset(
     {
         *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
@@ -55,7 +55,7 @@ def _cookies(cookies: dict[str, str]) -> dict[str, str]:
 
 
 def _refuse_mask(name: str, value: str) -> None:
-    """Refuse a mask that was copied from an answer of ours: it is not the value that it stands for."""
+    """Refuse the mask as a value: it was copied from an answer in which it replaces the secret."""
     if value == MASK:
         raise ValueError(f"{MASK} is what is shown instead of the value of {name}: give the value itself")
 
@@ -67,7 +67,7 @@ def _line(text: str) -> str:
 
 
 def _proxy(url: str) -> str:
-    """The URL, if it is that of an http proxy. Errors never quote it, because it might hold a password."""
+    """The URL, if it is the URL of an http proxy. Errors never quote it, because it may contain a password."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -108,7 +108,7 @@ Pause = Annotated[float, Field(ge=0, le=3600)]
 
 
 class FetchOptions(BaseModel, extra="forbid", frozen=True, strict=True):
-    """All optional; what is absent is left to the spider and the platform."""
+    """How a crawl fetches pages. Each option is optional: without it, the spider or the platform decides."""
 
     headers: Headers = Field(default_factory=dict, description="Sent with every request to the start URLs' hosts.")
     cookies: Cookies = Field(default_factory=dict, description="Likewise.")
@@ -146,7 +146,9 @@ class FetchOptions(BaseModel, extra="forbid", frozen=True, strict=True):
         return self
 
     def masked(self) -> Self:
-        """A copy that may be shown: it names headers, cookies and the proxy's address, without their secrets."""
+        """A copy that may be shown: with the names of headers and cookies and the proxy's address,
+        without secrets.
+        """
         return self.model_copy(
             update={
                 "headers": dict.fromkeys(self.headers, MASK),
@@ -169,7 +171,7 @@ FieldName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^.$\x
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-# `gateway/contract/expectations.py` compares it with what was found
+# `gateway/contract/expectations.py` compares it with the crawl's results
 class Expect(BaseModel, extra="forbid", frozen=True, strict=True):
     """What a good crawl finds. A crawl that finds less is `partial` at best, and its message says why."""
 
@@ -217,8 +219,8 @@ EmptyValues = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field
 
 
 class DatasetOptions(BaseModel, extra="forbid", frozen=True, strict=True):
-    """What is known across runs, and how. An option that is left out stays as the dataset has it; a dataset that does
-    not exist yet is made with these options.
+    """The options of a dataset. An option that is left out is not changed. If the dataset does not exist yet, it is
+    made with these options.
     """
 
     key: FieldPaths | None = Field(
@@ -268,18 +270,20 @@ class DatasetOrder(DatasetOptions, frozen=True):
 DEFAULT_PROJECT = "default"
 
 
-#: Nodes of an older protocol (`outbox.PROTOCOLS`) know no settings and variables, be they a crawl's or its project's.
+#: Nodes of an older protocol (`outbox.PROTOCOLS`) do not support settings and variables of crawls or projects.
 SETTINGS_PROTOCOL = 2
-#: Nodes of an older protocol do not know `fetch.respect`, and would ask for the pages.
+#: Nodes of an older protocol do not know `fetch.respect`, and would fetch the pages.
 _RESPECT_PROTOCOL = 3
-#: Nodes of an older protocol do not keep to a budget: they would fetch more than is left of it.
+#: Nodes of an older protocol ignore budgets, and would fetch more than is left.
 BUDGET_PROTOCOL = 3
 
 
 class Number(NamedTuple):
-    """A number that a request may leave out. Its field in requests and forms, and its option, are made from this."""
+    """A number that a request may leave out. Its field in requests and forms, and its option of the command line, are
+    made from this.
+    """
 
-    #: The words beside it in forms and on pages.
+    #: Its label in forms and on pages.
     label: str
     #: Its help on the command line.
     option: str
@@ -294,16 +298,16 @@ class Number(NamedTuple):
 
 
 class CrawlField(NamedTuple):
-    """The declaration of a crawl's field, besides its type and the words of a number. All code that compares crawls,
-    asks for their fields, hands them to nodes or shows them reads this.
+    """The declaration of a crawl's field, in addition to its type and its `Number`. It is read by all code that
+    compares crawls, asks for their fields, sends them to nodes or shows them.
     """
 
     #: Whether the field is part of a crawl's fingerprint: always, only if it is not at its default, or never. A field
     #: that was added later is left out at its default, so that older fingerprints stay the same.
     identity: Literal["always", "given", "never"] = "given"
-    #: The oldest protocol of the nodes that know it: others would leave it out in silence.
+    #: The oldest protocol of nodes that know the field. Older nodes would silently ignore it.
     protocol: int = 1
-    #: Whether requests, edits and views have it. The others come with a site or a version.
+    #: Whether requests, edits and views have the field. The other fields are set by the site or the version.
     asked: bool = True
 
 
@@ -311,17 +315,17 @@ _FIRST = CrawlField("always")
 
 
 class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
-    """The work itself: everything that changes what a crawl fetches or yields."""
+    """The work of a crawl: everything that changes which pages it fetches or which items it finds."""
 
     project: Annotated[str, _FIRST] = DEFAULT_PROJECT
     #: Version of the project's egg; every attempt runs this one. `None` for our own project.
     version: Annotated[str | None, _FIRST] = None
-    #: How often that version has been replaced by another egg; absent for its first egg. It makes the same request
-    #: another crawl after a replacement.
+    #: How often that version was replaced by another egg; absent for its first egg. After a replacement, the same
+    #: request is a different crawl.
     replaced: Annotated[int | None, CrawlField(asked=False)] = None
     spider: Annotated[str, _FIRST]
     start_urls: Annotated[tuple[str, ...], _FIRST]
-    #: 0 is the start URLs alone; `None` leaves it to the spider.
+    #: 0: only the start URLs; `None`: the spider decides.
     depth: Annotated[
         int | None,
         _FIRST,
@@ -353,19 +357,20 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
             ", or what the project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.",
         ),
     ] = 3600
-    # it decides whether an earlier answer is used, and is no part of the work
+    # not a part of the work: it only decides whether an earlier job may be the answer
     ignore_cache: Annotated[bool, CrawlField("never")] = False
     fetch: Annotated[FetchOptions | None, _FIRST] = None
     expect: Annotated[Expect | None, CrawlField(protocol=SETTINGS_PROTOCOL)] = None
-    #: Settings of Scrapy, over those of the project (`gateway/contract/environment.py` says which).
+    #: Scrapy settings, which override those of the project. `gateway/contract/environment.py` decides which ones are
+    #: allowed.
     settings: Annotated[dict[str, Any], CrawlField(protocol=SETTINGS_PROTOCOL)] = Field(default_factory=dict)
-    #: Variables of the spider's environment, over those of the project.
+    #: Variables of the spider's environment, which override those of the project.
     env: Annotated[dict[str, str], CrawlField(protocol=SETTINGS_PROTOCOL)] = Field(default_factory=dict, repr=False)
     #: Set only for a run of a site: the site whose rate limit this crawl shares with all other crawls of that site.
     site: Annotated[str | None, CrawlField("always", asked=False)] = None
     #: Nodes do not need it: items become part of a dataset after the crawl.
     dataset: DatasetOrder | None = None
-    # it comes with the site
+    # set by the site
     site_rate_limit: Annotated[str | None, CrawlField("never", asked=False)] = None
 
     @property
@@ -388,7 +393,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, CrawlField]:
 
 
 def numbers_of(model: type[BaseModel]) -> dict[str, Number]:
-    """The declarations of a model's fields that are numbers and that people are asked for, by name."""
+    """By name: the declarations of a model's numbers that requests and forms ask for."""
     fields = model.model_fields.items()
     return {name: one for name, field in fields for one in field.metadata if isinstance(one, Number)}
 
@@ -404,16 +409,17 @@ def is_given(spec: CrawlSpec, name: str) -> bool:
 
 
 def protocol_of(spec: CrawlSpec) -> int:
-    """The oldest protocol (`outbox.PROTOCOLS`) of nodes that can do everything that the crawl itself asks for. The
-    settings of its project might need a newer one.
+    """The oldest protocol (`outbox.PROTOCOLS`) that supports all fields of this crawl. The settings of its project
+    may need a newer one.
     """
     respects = _RESPECT_PROTOCOL if spec.fetch and spec.fetch.respect else 1
     return max((respects, *(protocol for name, protocol in _LATER.items() if is_given(spec, name))))
 
 
-#: Files in an egg that say what it depends on. `REQUIREMENTS_ON_TOP` counts if the first is missing.
+#: Files in an egg with its requirements. `REQUIREMENTS_ON_TOP` is read only if the first is missing.
 REQUIREMENTS, REQUIREMENTS_ON_TOP = "EGG-INFO/requirements.txt", "requirements.txt"
-#: Bytes that they may have; a lock of five hundred packages with all their hashes takes a fifth.
+#: These files may have at most this many bytes. A lock file of five hundred packages with all hashes has a fifth of
+#: that.
 MAX_REQUIREMENTS = 2 << 20
 
 

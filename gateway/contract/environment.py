@@ -1,11 +1,11 @@
-"""What a crawl may be given besides its spec: environment variables of its process, and settings of Scrapy.
+"""Which environment variables and Scrapy settings a project or a crawl may have.
 
-Variables may have any name except those by which the platform, Python or the system decides how a process runs.
+Variables may have any name except the names by which the platform, Python or the system decides how a process runs.
 
-Settings are limited by who sets them. A project's are set by an admin, who may deploy code as well: all are allowed
-except those that have no effect on a node or would bypass it (`refused_setting`). A crawl's are set by anybody who
-may crawl, and most of Scrapy's settings name a class, a file or an address: only those of `RUN_SETTINGS` are allowed,
-and those that the project opens.
+Which settings are allowed depends on who sets them. A project's settings are set by an admin, who may deploy code as
+well: all are allowed except those that have no effect on a node or would bypass it (`refused_setting`). A crawl's
+settings are set by any user who may crawl. Most of Scrapy's settings name a class, a file or an address, so a crawl
+may have only those of `RUN_SETTINGS`, and those that the project opens to crawls.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gateway.contract.variable_names import refused_variable
 
 # --- variables
 
-#: Variables that a project, and that one crawl, may have.
+#: A project, and one crawl, may have at most this many variables.
 MAX_VARIABLES = 100
 #: Bytes of JSON that the variables of a project, of one crawl, and of both together may have. All fit into a pipe.
 MAX_PROJECT_BYTES, MAX_CRAWL_BYTES, MAX_HANDED_BYTES = 32 << 10, 16 << 10, 60 << 10
 
 
 class RefusedValueError(ValueError):
-    """A variable or a setting that is refused, or all of them together. No value is quoted."""
+    """A variable or a setting is refused, or all of them together. The message quotes no value."""
 
     def __init__(self, problem: str, name: str | None = None) -> None:
-        #: The name of the one that is refused; `None` if it is about all.
+        #: The name of the variable or setting; `None` if the problem is about all of them.
         self.problem, self.name = problem, name and name[:100]
         super().__init__(f"{self.name}: {problem}" if self.name else problem)
 
@@ -83,7 +83,7 @@ _DURATIONS = (
     *("AUTOTHROTTLE_MAX_DELAY", "AUTOTHROTTLE_START_DELAY", "AUTOTHROTTLE_TARGET_CONCURRENCY", "DNS_TIMEOUT"),
     *("DOWNLOAD_DELAY", "DOWNLOAD_TIMEOUT", "LOGSTATS_INTERVAL"),
 )
-#: Scrapy's settings that anybody may set for a crawl: numbers, switches and plain text.
+#: Scrapy's settings that any user may set for a crawl: numbers, switches and plain text.
 RUN_SETTINGS: dict[str, TypeAdapter[Any]] = {
     **dict.fromkeys(_FLAGS, TypeAdapter(_Flag)),
     **dict.fromkeys(_COUNTS, TypeAdapter(_Count)),
@@ -100,7 +100,9 @@ RUN_SETTINGS: dict[str, TypeAdapter[Any]] = {
 
 
 def refused_run_setting(name: str, value: Any, opened: Collection[str] = ()) -> str | None:
-    """Why a crawl may not set this; `None` if it may. `opened` are settings that its project lets crawls set."""
+    """Why a crawl may not have this setting; `None` if it may. `opened`: the settings that its project opens to
+    crawls.
+    """
     if name in RUN_SETTINGS:
         try:
             RUN_SETTINGS[name].validate_python(value)
@@ -175,12 +177,12 @@ _REFUSED_PREFIXES: dict[str, str] = {
 #: Settings that say where files are written to.
 _PLACES = frozenset({"FEEDS", "FEED_URI", "FEED_TEMPDIR", "FILES_STORE", "IMAGES_STORE", "HTTPCACHE_DIR"})
 _COMPONENTS = frozenset({"EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "ITEM_PIPELINES"})
-#: Beginnings of names of classes that are the platform's, or that a node switches off.
+#: Prefixes of class names that belong to the platform, or that a node switches off.
 _OUR_CLASSES = ("crawler.", "gateway.", "scrapy.extensions.remote_control", "scrapy.extensions.telnet")
 
 
 def refused_setting(name: str, value: Any) -> str | None:
-    """Why nobody may set this for a project; `None` if an admin may."""
+    """Why a project may not have this setting; `None` if it may."""
     if not _SETTING.fullmatch(name):
         return "a name is up to 100 capital letters, digits and _, and begins with a letter"
     if name.endswith("_BASE"):

@@ -1,7 +1,7 @@
-"""Errors as groups: what errors have in common that are one and the same, however often they occur.
+"""Error groups: errors that are the same, however often they occur, have the same fingerprint.
 
-A spider's process makes them (`crawler/report/error_groups.py`) and the platform adds them up across runs, so both
-have to call the same error by the same fingerprint.
+A spider's process makes the groups (`crawler/report/error_groups.py`), and the platform adds them up across runs. So
+both compute the fingerprints with this code.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any, Literal
 
 from gateway.contract.outbox import whole_text
 
-#: What a group is of: exceptions; messages of the level ERROR or above without one; answers with a status of 400 or
-#: above; requests without an answer; crawls that ended without a report of their own.
+#: The kinds of groups, in this order: exceptions; log messages of the level ERROR or above without an exception;
+#: responses with a status of 400 or above; requests without a response; crawls that failed without any other error.
 GroupKind = Literal["exception", "log", "status", "download", "crawl"]
-#: Kinds of which there is one group for each host, whatever the message says.
+#: Kinds that are grouped by host only: the message does not matter.
 BY_HOST: frozenset[GroupKind] = frozenset({"status", "download"})
-#: Groups of one attempt, and how many of them may be `BY_HOST`: a crawl of many sites must not drive out what its own
-#: code raises.
+#: One attempt has at most this many groups, and at most this many of the kinds `BY_HOST`: in a crawl of many sites,
+#: they must leave room for the errors of the spider's code.
 MOST_GROUPS, MOST_BY_HOST = 50, 25
-#: Characters of a message that are looked at; and that are kept: of a message without its values, of a whole one, of
-#: a class or a place, of a URL.
+#: Limits in characters: how much of a message is read, and how much is stored of a message without its values, of a
+#: full message, of a class or a place, and of a URL.
 LONGEST_READ = 2000
 LONGEST_MESSAGE, LONGEST_EXAMPLE, LONGEST_NAME, LONGEST_URL = 300, 500, 200, 1000
 
-#: What is different in each error, the longer forms first. No part can be tried at more than a few places of a text
-#: of `LONGEST_READ` characters, and none goes back.
+#: The values in a message, which differ from error to error. Longer forms come first. The expression needs no
+#: backtracking, so it is fast for any text of `LONGEST_READ` characters.
 _VALUES = re.compile(
     r"""(?P<url>(?<!\w)[A-Za-z][A-Za-z+]{1,19}://[^\s<>"']+)
     |(?P<uuid>(?<!\w)[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}(?!\w))
@@ -50,23 +50,23 @@ def readable(text: str, longest: int) -> str:
 
 @lru_cache(maxsize=500)
 def without_values(text: str) -> str:
-    """The text with `<number>`, `<text>`, `<url>`, `<uuid>`, `<hex>` and `<address>` in the places of what is
-    different in each error: `no price on 'https://a.example/7'` is `no price on <text>`.
+    """The text with its values replaced by `<number>`, `<text>`, `<url>`, `<uuid>`, `<hex>` and `<address>`: `no
+    price on 'https://a.example/7'` becomes `no price on <text>`.
     """
     return readable(_VALUES.sub(lambda found: f"<{found.lastgroup}>", text[:LONGEST_READ]), LONGEST_MESSAGE)
 
 
 def fingerprint(kind: GroupKind, name: str, place: str, message: str) -> str:
-    """32 hexadecimal digits. `name` is the exception's class, the level or the status; `place` the function, or the
-    host; `message` has no values, and counts only where it says more than these.
+    """32 hexadecimal digits. `name`: the exception's class, the level or the status; `place`: the function or the
+    host; `message`: the message without its values, which does not count for the kinds `BY_HOST`.
     """
     parts = (kind, name, place, "" if kind in BY_HOST else message)
     return sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def group(kind: GroupKind, name: str, place: str, text: str, *, form: str = "", url: str = "") -> dict[str, Any]:
-    """A group as a report has it, without its `count` and where it is in the log. `form` is the text before values
-    were put into it, if that is known.
+    """A group as it is in a report, without its `count` and its place in the log. `form`: the text of the message
+    before values were put into it, if it is known.
     """
     name, place, message = readable(name, LONGEST_NAME), readable(place, LONGEST_NAME), without_values(form or text)
     return {

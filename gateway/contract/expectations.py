@@ -1,4 +1,4 @@
-"""Compares what a crawl has found with what was expected of it, in its own process and in the platform."""
+"""Compares the results of a crawl with its expectations, both in the spider's process and in the platform."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Tally(NamedTuple):
     pages: int
     errors: int
     items: int
-    #: How many items have each field that is expected; `None` if the node did not count them.
+    #: By expected field: how many items have it; `None` if the node did not count them.
     filled: Mapping[str, int] | None = None
 
     @property
@@ -22,7 +22,7 @@ class Tally(NamedTuple):
 
 
 class Expectation(Protocol):
-    """`Expect` of `gateway/contract/crawl.py`, or what has its fields."""
+    """`Expect` of `gateway/contract/crawl.py`, or any object with its fields."""
 
     @property
     def min_items(self) -> int | None: ...
@@ -35,12 +35,14 @@ class Expectation(Protocol):
 
 
 def breaches(expect: Expectation, tally: Tally) -> list[str]:
-    """The expectations that the crawl has not met, each with what it found, in words; empty if it has met all."""
+    """A sentence for each expectation that the crawl has not met, with its result; empty if it has met all."""
     return [*_too_few(expect, tally), *_too_many_errors(expect, tally), *_too_empty(expect, tally)]
 
 
 def early_breaches(expect: Expectation, tally: Tally) -> list[str]:
-    """The expectations that a running crawl has broken; each counts only after enough requests or items."""
+    """A sentence for each expectation that a running crawl has broken. They count only after enough requests or
+    items.
+    """
     enough = expect.stop_early_after
     if enough is None:
         return []

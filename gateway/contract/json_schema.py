@@ -1,7 +1,7 @@
-"""JSON Schemas that users write (draft 2020-12), used without fetching anything, and with a bound for each check.
+"""JSON Schemas that users write (draft 2020-12). Nothing is fetched for them, and the cost of each check is limited.
 
-How long a check takes depends on schema and value in ways that neither shows: references can double at each step, and
-each alternative that fails has a message with the whole value in it. So the check itself counts what it does.
+Neither the schema nor the value alone shows how long a check takes: references can double at each step, and each
+alternative that fails has a message with the whole value. So the check counts its steps while it runs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from jsonschema.exceptions import SchemaError, ValidationError, best_match
 
 from gateway.contract.param_formats import compile_pattern
 
-#: What one check may cost, about a second: as many elements of arrays and objects that are gone through.
+#: The limit of one check, about a second. The unit is one element of an array or object.
 MOST_COST = 500_000
-#: What a keyword costs, and a value in a format, which most often is compiled; and characters that cost as much as an
-#: element.
+#: The cost of a keyword, the cost of a value with a format (most of them are compiled), and the number of characters
+#: that cost as much as one element.
 _KEYWORD, _FORMATTED, _CHARACTERS = 4, 20, 64
 _left: ContextVar[list[int]] = ContextVar("left")
 
@@ -30,18 +30,18 @@ _LOCAL = "#/$defs/"
 
 @define(eq=False, repr=False)
 class BoundedSchema:
-    """Both checks raise `SchemaError` for a value whose check would cost more than `MOST_COST`, and for a schema that
-    turns out to be unusable; and `RecursionError`.
+    """A schema whose checks have a limited cost. Both checks raise `SchemaError` if the check would cost more than
+    `MOST_COST`, or if the schema turns out to be unusable; and `RecursionError`.
     """
 
     _validator: Draft202012Validator
 
     def first_error(self, value: object) -> ValidationError | None:
-        """`None` if the value fits. The other errors are not looked for."""
+        """The first error that is found; `None` if the value fits."""
         return self._find(value, _first)
 
     def best_error(self, value: object) -> ValidationError | None:
-        """The one that helps most; `None` if the value fits."""
+        """The error that explains most; `None` if the value fits."""
         return self._find(value, best_match)
 
     def _find(self, value: object, choose: Callable[..., ValidationError | None]) -> ValidationError | None:
@@ -57,8 +57,8 @@ def _first(errors: Iterator[ValidationError]) -> ValidationError | None:
 
 
 def compile_schema(schema: dict[str, Any], formats: FormatChecker | None = None) -> BoundedSchema:
-    """Raises `SchemaError` for what is no schema, and for what refers to something outside of it: jsonschema would
-    fetch that.
+    """Raises `SchemaError` for an invalid schema, and for a reference to another document, which jsonschema would
+    fetch.
     """
     Draft202012Validator.check_schema(schema)
     anchors = {_LOCAL + name for name in schema.get("$defs", {})}
@@ -68,9 +68,9 @@ def compile_schema(schema: dict[str, Any], formats: FormatChecker | None = None)
 
 
 def unfolded(schema: Mapping[str, Any]) -> int:
-    """How many objects the schema has once each reference is replaced by what it leads to: of more than a few
-    thousand, any value would cost too much. Raises `SchemaError` for a reference that leads back to itself, for
-    keywords that are not supported, and for a pattern that RE2 refuses.
+    """How many objects the schema has if each reference is replaced by its target. With more than a few thousand, the
+    check of any value would cost too much. Raises `SchemaError` for circular references, for keywords that are not
+    supported, and for patterns that RE2 refuses.
     """
     definitions: Mapping[str, Any] = schema.get("$defs", {})
     sizes: dict[str, int | None] = {}
@@ -100,7 +100,7 @@ def unfolded(schema: Mapping[str, Any]) -> int:
 
 
 def _pattern(_validator: object, pattern: str, value: object, _schema: object) -> Iterator[ValidationError]:
-    """Match the pattern with RE2, because Python's own engine may never end on a pattern of a user."""
+    """Match the pattern with RE2, because Python's own engine may take forever with a user's pattern."""
     if isinstance(value, str) and not _compiled(pattern).search(value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
@@ -113,7 +113,9 @@ def _compiled(pattern: str) -> Any:
 
 
 def _unique(_validator: object, wanted: bool, value: object, _schema: object) -> Iterator[ValidationError]:  # noqa: FBT001 - jsonschema's signature
-    """Jsonschema compares each element with each other one, unless they can be sorted."""
+    """Check that all elements differ. Jsonschema's own check compares each pair of elements if they cannot be
+    sorted.
+    """
     if wanted and isinstance(value, list):
         seen = set()
         for one in value:
@@ -137,7 +139,7 @@ def _pattern_properties(
 def _additional(
     validator: Any, allowed: object, value: object, schema: Mapping[str, Any]
 ) -> Iterator[ValidationError]:
-    """As jsonschema has it, but for the patterns, which it would give to Python's own engine."""
+    """Like jsonschema's own check, but patterns are matched with RE2 and not with Python's engine."""
     patterns = [_compiled(pattern) for pattern in schema.get("patternProperties", ())]
     if patterns and isinstance(value, dict):
         _pay(len(patterns) * len(value))
@@ -147,11 +149,13 @@ def _additional(
 
 
 def _unsupported(_validator: object, _wanted: object, _value: object, _schema: object) -> Iterator[ValidationError]:
-    """Jsonschema checks parts of such a schema again at each of its levels, and partly without any keyword."""
+    """Refuse these keywords: jsonschema checks parts of such a schema again at each level, so the cost cannot be
+    counted.
+    """
     raise SchemaError("`unevaluatedItems` and `unevaluatedProperties` are not supported")
 
 
-#: In a schema that is pinned. Those that spiders declare may have patterns for names.
+#: Keywords that a pinned schema must not have. Schemas that spiders declare may have `patternProperties`.
 _UNSUPPORTED = frozenset({"patternProperties", "unevaluatedItems", "unevaluatedProperties"})
 _OURS = {
     "pattern": _pattern,
@@ -174,7 +178,9 @@ def _pay(cost: int) -> None:
 
 
 def _paid(keyword: str, check: Callable[..., Iterator[ValidationError] | None]) -> Callable[..., Any]:
-    """The same keyword, with its cost. A message costs, too: most repeat the whole value."""
+    """The check of the keyword with its cost counted. Messages cost, too, because most of them repeat the whole
+    value.
+    """
 
     def paid(validator: object, wanted: object, value: object, schema: object) -> Iterator[ValidationError]:
         _pay(_FORMATTED if keyword == "format" else _KEYWORD + _extent(wanted) + _extent(value))

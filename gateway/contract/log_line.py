@@ -1,7 +1,7 @@
 """Splits the bytes of a log file into entries with a position.
 
-A line is named by the place where it ends: `<attempt>-<byte offset one past its newline>`. The bytes alone decide
-which of them make an entry, so a reader that reads a log again, from any entry on, finds the same entries.
+The id of a line is the position at which it ends: `<attempt>-<byte offset one past its newline>`. Only the bytes
+decide where entries begin and end, so a reader that reads a log again, from any entry on, finds the same entries.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import orjson
 #: A physical line longer than this is cut into entries of this many bytes.
 MAX_LINE = 1 << 20
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
-#: Level of lines before the first head: what Python prints before logging is set up is seldom good news.
+#: The level of lines before the first head: before logging is set up, Python prints hardly anything but errors.
 HEADLESS_LEVEL = "ERROR"
 
 _LEVEL = "|".join(LEVELS)
-# The name of a logger is a spider's name, which may have spaces and brackets: it ends where a level follows.
+# A logger may have the name of a spider, with spaces and brackets. So the name ends only where a level follows.
 _LOGGER = rf"[^\]\n]+(?:\](?! (?:{_LEVEL}): )[^\]\n]*)*"
 # The head of our format (`LOG_FORMAT` of the outbox) or of Scrapy's default, which has neither zone nor milliseconds
 # and is taken as UTC. Only ASCII digits and white space match, as in the expressions for bytes below: Unicode text
@@ -69,11 +69,13 @@ class LogEntry(NamedTuple):
     level: str
     logger: str | None
     msg: str
-    #: The line has no head of its own (a traceback, a multi-line message): it belongs to the one before.
+    #: Whether the line has no head of its own (a traceback, a multi-line message) and belongs to the line before it.
     cont: bool
 
     def to_json(self) -> bytes:
-        """The `data:` of its SSE event; compact, one line, `null`s and a false `cont` left out."""
+        """The `data:` of its SSE event: JSON in one line, without a false `cont`. A continued line has no time and
+        logger.
+        """
         data: dict[str, object] = {"ts": self.ts, "level": self.level, "logger": self.logger, "msg": self.msg}
         if self.cont:
             data = {"level": self.level, "msg": self.msg, "cont": True}
@@ -88,30 +90,30 @@ class LogEntry(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The line as our own format writes it."""
+        """The line in our own log format."""
         return self.msg if self.cont else f"{self.ts} [{self.logger}] {self.level}: {self.msg}"
 
 
 class Survey(NamedTuple):
-    """What can be said of entries without making any: a log may have a million of them in a mebibyte."""
+    """Counts of entries that are found without making the entries: a mebibyte of log may have a million of them."""
 
-    #: How many lines there are of each logger and level. A line without a head counts for the line it belongs to.
+    #: By logger and level: the number of lines. A line without a head counts for the line that it belongs to.
     lines: Counter[tuple[str, str]]
-    #: Level and logger of the last line.
+    #: The level and the logger of the last line.
     level: str
     logger: str | None
-    #: The same by when they were written, to the second as the log says it, and level: how many lines, and where in
-    #: `data` the first one begins. Lines before the first head have no time.
+    #: By time (to the second, as it is in the log) and level: the number of lines, and the offset in `data` at which
+    #: the first of them begins. Lines before the first head have no time.
     times: dict[tuple[bytes, str], tuple[int, int]]
 
 
-#: The length of a time to the second, which a head begins with.
+#: The length of the time, to the second, at the beginning of a head.
 _SECOND = len("2027-06-01T09:00:01")
 
 
 def survey(data: bytes, level: str, logger: str | None) -> Survey:
-    """Counts the lines of `data`, which is whole entries; only the last may be a piece of an over-long line. `level`
-    and `logger` are those of the line before `data`.
+    """Count the lines of `data`. It has complete entries; only the last may be a piece of an over-long line. `level`
+    and `logger`: those of the line before `data`.
     """
     lines: Counter[tuple[str, str]] = Counter()
     times: dict[tuple[bytes, str], tuple[int, int]] = {}
@@ -134,8 +136,8 @@ def survey(data: bytes, level: str, logger: str | None) -> Survey:
 
 
 def end_of_entries(data: bytes, least: int, *, final: bool = False) -> int:
-    """The end of the first entry that ends at byte `least` or later, where `least` is at most `MAX_LINE`; without
-    such an entry, the end of the last whole one. With `final`, an incomplete last line counts as whole.
+    """The end of the first entry that ends at byte `least` or later; if there is none, the end of the last complete
+    entry. `least` is at most `MAX_LINE`. `final`: an incomplete last line counts as complete.
     """
     line = data.rfind(b"\n", 0, max(0, least - 1)) + 1
     newline = data.find(b"\n", max(0, least - 1), line + MAX_LINE)
@@ -160,9 +162,9 @@ def lines_before_head(data: bytes) -> int:
 
 @lru_cache(maxsize=64)
 def lines_owned_by(logger: bytes | None, level: int, *, others: bool = False) -> re.Pattern[bytes]:
-    """Matches each line of this logger (`None`: of any logger) with this level or a higher one; with `others`, each
-    other line that has a head. A match begins at the newline before the line and includes the lines without a head
-    after it.
+    """A pattern for each line of this logger (`None`: any logger) with this level or a higher one. `others`: for each
+    other line with a head. A match begins at the newline before the line, and includes the lines without a head that
+    follow it.
     """
     levels = b"|".join(name.encode() for name, number in LEVELS.items() if number >= level)
     owner = rb"\[%b\] (?:%b): " % (_LOGGER_BYTES if logger is None else re.escape(logger), levels)
@@ -183,7 +185,8 @@ def _parse_line(raw: bytes, start: int, end: int, head_level: str) -> LogEntry:
 def split_entries(
     data: bytes, start: int, head_level: str = HEADLESS_LEVEL, *, final: bool = False
 ) -> tuple[list[LogEntry], str]:
-    """The complete entries in `data`, which begins at byte `start` of the log, and the level then in force.
+    """The complete entries in `data`, which begins at byte `start` of the log, and the level for further lines
+    without a head.
 
     A torn last line is left for later unless the log is `final`; the caller goes on at the last entry's `end`.
     """

@@ -1,4 +1,4 @@
-"""How a node is found: by the URL of its Scrapyd, and its place in a folder that several nodes share."""
+"""How nodes are identified: by the URL of their Scrapyd, and by their place in a folder that several nodes share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def door(url: str) -> tuple[str, str, int | None, str]:
-    """Scheme, host, port and path: `http://Node` and `http://node:80/` are the same."""
+    """The scheme, host, port and path of a URL, by which URLs are compared: `http://Node` equals
+    `http://node:80/`.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
@@ -46,9 +48,9 @@ PLACE_LOCK = "place.lock"
 
 
 class NodePlace(BaseModel, extra="forbid", frozen=True):
-    """What the node's tailer reports of the node and cannot find out by itself."""
+    """The facts about a node that its tailer reports but cannot find out by itself."""
 
-    # other people's spiders can write here: a malformed value must not end the process that starts the tailers
+    # users' spiders can write to this file: a malformed value must not end the process that starts the tailers
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     url: str = Field(pattern=r"^https?://[!-~]+$")
     slots: int

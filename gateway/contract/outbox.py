@@ -1,8 +1,8 @@
 """A crawl node's outbox: the names and formats of the files that one attempt leaves behind.
 
-`<outbox>/<job id>-<attempt>/` holds all of them. Each has one writer. After a crash the files alone tell a reader
-what happened. The folder belongs to Scrapyd. Where projects have users of their own, these cannot change it, nor
-replace or remove what is directly in it:
+The files of an attempt are in `<outbox>/<job id>-<attempt>/`. Each file has one writer. After a crash, a reader can
+see from the files alone what happened. The folder belongs to Scrapyd. If each project has a system user of its own,
+this user cannot change the folder, nor replace or remove the entries directly in it:
 
 =================  ===========================================================================================
 `spec.json`        what to run; written by `schedule.json` before the attempt is queued
@@ -11,10 +11,10 @@ replace or remove what is directly in it:
 `crawl.log`        stdout, stderr and the log of the spider process, which has it open
 `items.jsonl`      one item per line, flushed when its request is done
 `requests.jsonl`   one line per request, flushed when that is done; written by `crawler/report/request_record.py`
-`stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively, before it is asked
+`stopping`         why it is stopped (`timeout`, `cancel`, …); written exclusively, before it is asked to stop
 `exit.json`        how the process ended; written exclusively, by the launcher or, if that was killed, the tailer
 `shipped.json`     the tailer's checkpoints
-`files/`           what the spider of a deployed project has written: it works in there (`written_files.py`)
+`files/`           the working folder of a deployed project's spider (`written_files.py`)
 `state/`           files that the spider process replaces and removes; an attempt of protocol 2 has no `state/`, and
                    these files are directly in its folder
 `tmp/`             temporary files of its processes; removed at its end
@@ -23,17 +23,17 @@ replace or remove what is directly in it:
 In `state/`, which belongs to the project, like `files/` and `tmp/`:
 
 =================  ===========================================================================================
-`frontier`         what is still to be fetched, for an attempt that continues this one; gone once that has a frontier
-                   of its own, or there is nothing to continue (its format: `crawler/frontier/journal.py`)
+`frontier`         the requests that are still to be made, for an attempt that continues this one; removed once that
+                   attempt has its own frontier, or nothing is left (format: `crawler/frontier/journal.py`)
 `progress.json`    rewritten about once a second
 `active`           touched about once a second while something happens in the crawl, or it waits for its turn
 `report.json`      Scrapy's own account of how it ended, written by the add-on
 =================  ===========================================================================================
 
-A spider runs other people's code, in these very folders. In `state/`, and everywhere if projects have no users of
-their own, each of these names might be a FIFO on which a reader waits for ever, a link to another user's file, or a
-file without an end. So all code opens, reads, writes and removes these files only by the functions at the end of this
-module.
+A spider runs users' code, and the code can write to these folders. In `state/`, and everywhere if projects have no
+system users of their own, each of these names may be a FIFO on which a reader would wait forever, a link to another
+user's file, or an endless file. So all code opens, reads, writes and removes these files only by the functions at the
+end of this module.
 """
 
 from __future__ import annotations
@@ -71,82 +71,85 @@ FILES = "files"
 STATE = "state"
 #: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
 CATALOG = "catalog.json"
-#: Beside the attempts: `{"moment", "steady"}`, MongoDB's time and the seconds that the machine's steady clock showed
-#: then. Written with each beat of the tailer, for a node whose own clock is wrong.
+#: Beside the attempts: `{"moment", "steady"}`, MongoDB's time and the machine's monotonic clock in seconds at that
+#: moment. The tailer writes it with each heartbeat, because the clock of the node may be wrong.
 CLOCK = "clock.json"
 #: Beside the attempts, written when Scrapyd starts: `{"chromium", "protocols"}`, the path of the browser that renders
 #: pages here, or null, and the `PROTOCOLS` of that Scrapyd.
 BROWSER = "browser.json"
 
 #: Beside the attempts: the eggs that were deployed with Scrapyd's own tools (`Deployments`), written by Scrapyd; and
-#: how many of them the tailer has made known to the platform, written by the tailer. Eggs that the platform itself
-#: sends are in neither.
+#: the last of them that the tailer has reported to the platform, written by the tailer. Eggs that the platform itself
+#: sends are in neither file.
 DEPLOYED = "deployed.json"
 NOTED = "noted.json"
-#: The argument by which `addversion.json` learns that the platform itself sends the egg.
+#: The argument of `addversion.json` that marks an egg as sent by the platform itself.
 BY_PLATFORM = "platform"
 #: Beside the attempts: the id of this folder, see `instance_of`.
 INSTANCE = "instance"
 
-#: The protocols: versions of what the platform and a node agree on, which is these files and the platform's requests
-#: to Scrapyd. Each stands for what a release has added: 1 is that of 0.1.0; 2 has settings, variables and
-#: expectations of crawls; in 3 an attempt has a folder `state/` and may have an allowance of its key's budget, and a
-#: crawl has `fetch.respect`. A node reports those that it speaks, and gets work if the platform speaks one of them.
-#: An older tailer beside a Scrapyd that speaks 3 ships everything but the progress of running attempts.
+#: The versions of the protocol between the platform and a node, which consists of these files and the platform's
+#: requests to Scrapyd. 1 is the protocol of release 0.1.0. 2 adds settings, variables and expectations of crawls. 3
+#: adds the folder `state/` of an attempt, its allowance of its key's budget, and `fetch.respect` of crawls. A node
+#: reports the versions that it supports, and gets work if the platform supports one of them. An older tailer beside a
+#: Scrapyd of version 3 ships everything except the progress of running attempts.
 PROTOCOLS = frozenset({1, 2, 3})
 
 #: Format of the log, set by the crawler's add-on: milliseconds and zone in every head.
 LOG_FORMAT = "%(asctime)s.%(msecs)03dZ [%(name)s] %(levelname)s: %(message)s"
 LOG_DATEFORMAT = "%Y-%m-%dT%H:%M:%S"
 
-#: Largest size, in bytes, of each file that is read whole; most of them hold a few hundred.
+#: The largest size, in bytes, of each file that is read as a whole. Most of these files have a few hundred bytes.
 LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 160 << 20}
 MAX_RECORD = 2 << 20
-#: The stats that say what an attempt has taken of its allowance begin so.
+#: The prefix of the stats that count what an attempt has used of its allowance.
 SPENT = "discoverybot/spent_"
-#: The stat that stands for all others where these are too long: how many there were.
+#: The stat that replaces all others if they are too long: how many there were.
 STATS_LEFT_OUT = "discoverybot/stats_left_out"
-#: Written by the spider's own process.
+#: The files that the spider's own process writes.
 _SPIDERS = frozenset({LOG, ITEMS, REQUESTS, FRONTIER, PROGRESS, ACTIVE, REPORT})
 
-#: Whose fault a refusal is: a node's trouble must not count against a job, nor a job's trouble against a node.
+#: Whose fault a refusal is, because a fault of the node must not count against the job, nor the other way round.
 Fault = Literal["node", "job"]
 #: Values of `stopping` and `stopped_by`.
 STOP_REASONS = frozenset(
     {"timeout", "memory", "processes", "log", "files", "entries", "records", "disk", "stall"}
     | {"cancel", "pause", "shutdown"}
 )
-#: Reasons that somebody asks for with `cancel.json`; and the word for an attempt that was not started yet.
+#: The reasons for a stop that a request to `cancel.json` can name; and for each, the text of the exit report of an
+#: attempt that was not started yet.
 StopReason = Literal["cancel", "pause"]
 WITHDRAWN: dict[StopReason, str] = {"cancel": "cancelled", "pause": "paused"}
 
-#: Finish reason of a crawl that was ended early: it had broken what was expected of it (`Expect`).
+#: Finish reason of a crawl that was ended early because it had broken its expectations (`Expect`).
 EXPECTATION_BROKEN = "expectation_broken"
-#: Stat: pages that were not asked for, because their host names a license and the crawl respects that.
+#: Stat: pages that were not fetched, because their host requires a license and the crawl respects that.
 UNLICENSED = "discoverybot/unlicensed"
-#: Scrapy's finish reason of a crawl that its node has told to end.
+#: Scrapy's finish reason of a crawl that was stopped by its node.
 INTERRUPTED = "shutdown"
-#: Finish reason of a crawl that its own code alone has ended: `reactor.stop()`, `crawler.stop()`.
+#: Finish reason of a crawl that its own code has ended: `reactor.stop()`, `crawler.stop()`.
 STOPPED_ITSELF = "stopped_itself"
-#: Finish reason of a crawl that has taken the bytes that its key's budget had left.
+#: Finish reason of a crawl that has used all bytes that were left of its key's budget.
 BUDGET_BYTES = "budget_bytes"
-#: Finish reason of a crawl that could not keep what it found: the node's disk is full, or broken.
+#: Finish reason of a crawl that could not write its items, because the node's disk is full or broken.
 ITEMS_LOST = "items_not_writable"
 #: Finish reason of a crawl that an exception ended, mostly while its components were built or opened.
 BROKE_DOWN = "broke_down"
-#: Kinds of errors in a report that are not about a request: `start()` has raised it, it has ended the crawl, or it is
-#: about an item that could not be processed or written.
+#: Kinds of errors in a report that are not about a request: `start()` has raised the error, the error has ended the
+#: crawl, or an item could not be processed or written.
 ErrorKind = Literal["start", "breakdown", "item"]
-#: The facts of an error in a report. `reason` is text; `code` is a `Reason`, which older nodes do not send; `kind` is
-#: an `ErrorKind`, or absent; `permanent` is there if the next attempt would meet the error again; `variable` names
-#: the environment variable that was missing.
+#: The facts of an error in a report. `reason`: text; `code`: a `Reason`, which older nodes do not send; `kind`: an
+#: `ErrorKind`, may be absent; `permanent`: present if the next attempt would have the same error; `variable`: the
+#: name of the environment variable that was missing.
 ERROR_FACTS = ("url", "reason", "code", "kind", "permanent", "variable")
 
 _ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")
 
 
 class AttemptId(NamedTuple):
-    """Names one attempt of one job; also its Scrapyd job id and its folder in the outbox."""
+    """Identifies one attempt of one job. It is also the job id in Scrapyd, and the name of the
+    folder in the outbox.
+    """
 
     job_id: str
     attempt: int
@@ -156,15 +159,15 @@ class AttemptId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """`None` for anything that is not one of ours, so `../../x` can never become a path."""
+        """`None` for a text that is not one of our ids, so `../../x` can never become a path."""
         match = _ATTEMPT_ID.fullmatch(text)
         return cls(match[1], int(match[2])) if match else None
 
 
 @state_change("node.name_instance")
 def instance_of(node_dir: Path) -> str:
-    """The id of this folder among all that ever had the node's name. The first process that asks makes it, and it is
-    kept. Raises `OSError`.
+    """The id of this folder, which differs from the ids of all other folders that ever had the node's name. The first
+    process that asks for the id makes it. Raises `OSError`.
     """
     path = node_dir / INSTANCE
     if not is_there(path):
@@ -178,12 +181,12 @@ def attempt_dir(outbox: Path, attempt: AttemptId) -> Path:
 
 
 def state_dir(folder: Path) -> Path:
-    """Where an attempt's progress, report and frontier are: in `folder` itself, if the attempt is of protocol 2."""
+    """The folder of an attempt's progress, report and frontier; for an attempt of protocol 2, `folder` itself."""
     return folder / STATE if is_there(folder / STATE) else folder
 
 
 def whole_text(value: Any) -> Any:
-    """`value`, as JSON has it, without half surrogate pairs: JSON can spell them, UTF-8 and BSON cannot."""
+    """A value from JSON without half surrogate pairs, which JSON can contain, but UTF-8 and BSON cannot."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -213,7 +216,7 @@ def is_held(lock: Path) -> bool:
     except OSError:
         return False
     try:
-        # shared: two processes that look at the same time must not see each other's lock
+        # a shared lock, so that two processes that check at the same time do not see each other's lock
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -224,7 +227,7 @@ def is_held(lock: Path) -> bool:
 
 def open_lock(path: Path) -> int:
     """A descriptor of the file at `path`, to be `flock`ed; the file is made if it is missing. Only its owner may open
-    it, because anybody who can open a file can hold its lock for as long as they like. Raises `OSError`.
+    it, because every user who can open a file can hold its lock forever. Raises `OSError`.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     try:
@@ -246,14 +249,14 @@ class HostileFileError(OSError):
 
 
 def is_there(path: Path) -> bool:
-    """Whether the name is taken, if only by a link that leads nowhere: then no process can make the file."""
+    """Whether the name is taken, even by a broken link: then no process can make the file."""
     return os.path.lexists(path)
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
     """A descriptor of the regular file at `path`; neither the file nor the attempt's folder may be a link.
 
-    Never waits. Raises `FileNotFoundError`; `HostileFileError` for anything but a file that may be read; `OSError`.
+    Never blocks. Raises `FileNotFoundError`; `HostileFileError` if it is not a readable regular file; `OSError`.
     """
     careful = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with _folder_of(path) as folder:
@@ -299,7 +302,7 @@ def file_size(path: Path) -> int:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of `data`, in one piece if the system allows it. Raises `OSError`, perhaps after a part."""
+    """Write all of `data`, in one piece if the system allows it. Raises `OSError`; a part may be written then."""
     written = os.write(fd, data)
     while written < len(data):
         written += os.write(fd, data[written:])
@@ -354,7 +357,7 @@ def write_into_room(path: Path, data: bytes) -> bool:
 
 
 def free_inodes(path: Path) -> float:
-    """How many files can still be made on its disk; infinity where that is no number. Raises `OSError`."""
+    """How many files can still be made on its disk; infinity if the file system has no limit. Raises `OSError`."""
     found = os.statvfs(path)
     return found.f_favail if found.f_files else math.inf
 
@@ -390,7 +393,9 @@ def _folder_of(path: Path) -> Iterator[int]:
 
 
 def _opened(folder: Path, opened: ExitStack, top: int | None = None) -> int:
-    """A descriptor, closed with `opened`. If our own attempt's folder was closed to us, its rights are restored."""
+    """A descriptor of the folder, which is closed with `opened`. If it is an attempt's folder without rights for its
+    owner, the rights are restored.
+    """
     own = top is not None or AttemptId.parse(folder.name) is not None
     name, flags = folder if top is None else folder.name, _FOLDER | (os.O_NOFOLLOW if own else 0)
     try:
@@ -427,7 +432,7 @@ def _written(folder: int, name: str, data: bytes, mode: int | None = None) -> It
             os.unlink(temporary, dir_fd=folder)
 
 
-#: What is there instead of a file, by the error of an `open` that must not wait.
+#: By the error of an `open` that must not block: what is there instead of a file.
 _INSTEAD = {
     errno.ELOOP: "is a link",
     errno.EMLINK: "is a link",
@@ -455,7 +460,7 @@ def _require_regular(found: os.stat_result, folder: os.stat_result, path: Path) 
 
 
 def _remove_cleared(name: str, parent: int, top: int | None, deadline: float) -> None:
-    """Remove the folder `name`. Its own folders are moved up to `top`; without `top`, it is the top itself."""
+    """Remove the folder `name`. Its subfolders are first moved up to `top`; without `top`, this folder is the top."""
     _open_up(name, parent)
     folder = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
     try:
@@ -467,7 +472,7 @@ def _remove_cleared(name: str, parent: int, top: int | None, deadline: float) ->
 
 
 def _clear(folder: int, top: int | None, deadline: float) -> bool:
-    """Remove what is in `folder`, or move it up; returns whether there was anything. Raises `OSError`."""
+    """Remove the contents of `folder`, or move them up; returns whether there were any. Raises `OSError`."""
     found = False
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -485,7 +490,7 @@ def _clear(folder: int, top: int | None, deadline: float) -> bool:
 
 
 def _open_up(name: str | Path, folder: int | None) -> None:
-    """Give the folder's owner all rights to it, if that is this process; otherwise its rights stay as they are."""
+    """Give the owner of the folder all rights to it. Does nothing if the owner is not this process's user."""
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if found.st_uid != os.geteuid():
         return

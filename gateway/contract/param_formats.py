@@ -1,4 +1,5 @@
-"""Names that no spider's parameter can have, and formats that JSON Schema does not define: selectors, patterns, URLs.
+"""Names that parameters of spiders must not have, and formats that JSON Schema does not define: selectors, patterns,
+URLs.
 
 The gateway checks them when a crawl is submitted, and the spider when it is built, both with this code. The libraries
 are loaded by the first check only, because most crawls have none of these parameters.
@@ -14,10 +15,11 @@ from typing import Any
 from gateway.contract.public_address import check_url
 from gateway.errors import ForbiddenAddressError, InvalidRequestError
 
-#: Arguments that Scrapy itself takes; as parameters they would break a spider in ways hard to understand.
+#: Arguments that Scrapy itself takes. As parameters they would break a spider with errors that are hard to
+#: understand.
 SCRAPYS_PARAMS = frozenset({"name", "settings", "crawler", "start_urls", "self", "cls", "crawler_or_spidercls"})
-#: The names that are reserved for a spider that does not describe its parameters. Scrapy makes attributes of them:
-#: these names would replace where the spider may go, with which settings it runs, and what it does.
+#: Names that a parameter must not have if the spider does not describe its parameters. Scrapy makes attributes of
+#: parameters, so these names would replace the spider's allowed domains, its settings or its methods.
 RESERVED_PARAMS = (
     SCRAPYS_PARAMS
     | {"depth", "spider_name", "allowed_domains", "custom_settings", "rules", "parse", "start", "start_requests"}
@@ -27,12 +29,12 @@ RESERVED_PARAMS = (
 #: Requests per second, minute or hour.
 RATE = re.compile(r"([1-9][0-9]{0,5})/([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-#: Longest selector or pattern, in characters. People write none longer, and libraries nest as deep as the text.
+#: The longest selector or pattern, in characters. Libraries recurse as deeply as the text is nested.
 MAX_LENGTH = 1000
-#: Bytes that a pattern may take once compiled; RE2 alone would take 8 MB for each.
+#: The largest compiled pattern, in bytes. RE2's own default is 8 MB for each pattern.
 MAX_PATTERN_BYTES = 1 << 20
-#: The functions of XPath 1.0 and of parsel. EXSLT's `re:` is left out: it runs Python's `re`, which can take for
-#: ever.
+#: The functions of XPath 1.0 and of parsel. EXSLT's `re:` is left out, because it runs Python's `re`, which can take
+#: forever.
 _XPATH_FUNCTIONS = frozenset(
     {
         *("last", "position", "count", "id", "local-name", "namespace-uri", "name", "string", "concat"),
@@ -108,7 +110,7 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def _check_http_url(url: str) -> None:
-    """Check only the URL's form: the egress rule decides where it may lead."""
+    """Check only the form of the URL. The egress rule decides which addresses are allowed."""
     try:
         with suppress(ForbiddenAddressError):
             check_url("url", url)
@@ -124,7 +126,9 @@ def _check_length(text: str) -> None:
 
 
 def _check_names(xpath: str) -> None:
-    """Refuse unknown functions and variables: libraries look them up when reached, maybe on the thousandth page."""
+    """Refuse unknown functions and variables. Libraries would refuse them only when they are evaluated, which may be
+    on the thousandth page.
+    """
     bare = _LITERAL.sub("''", xpath)
     if "$" in bare:
         raise ValueError(f"{xpath!r} uses a variable, which is not supported")
@@ -135,7 +139,7 @@ def _check_names(xpath: str) -> None:
 
 
 def _words(error: Exception) -> str:
-    """RE2 gives its reasons as bytes."""
+    """The reason of an error as text. RE2's errors have it as bytes."""
     reason = error.args[0] if error.args else ""
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(error)
 

@@ -1,7 +1,7 @@
-"""Which addresses a crawl may reach. This is checked when a crawl is submitted and again at every connection.
+"""Which addresses a crawl may reach. They are checked when a crawl is submitted and again at every connection.
 
-`ipaddress.is_global` alone is not enough: it lets through multicast, the cloud metadata addresses of some
-providers, and IPv6 wrappers of private IPv4 addresses.
+`ipaddress.is_global` is not enough: it allows multicast, the cloud metadata addresses of some providers, and private
+IPv4 addresses inside IPv6 addresses.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SIX_TO_FOUR = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
 #: Upper half of an ISATAP interface identifier, whose lower half is an IPv4 address.
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
-#: Never allowed, though `is_global` may be true: IETF protocol assignments (192.0.0.192 is a metadata service), 6to4
-#: relays, deprecated site-local, translated IPv4 (SIIT), the NAT64 local prefix, segment routing, and the address at
-#: which one provider's hosts serve their guests.
+#: Never allowed, although `is_global` may be true: IETF protocol assignments (192.0.0.192 is a metadata service),
+#: 6to4 relays, deprecated site-local, translated IPv4 (SIIT), the NAT64 local prefix, segment routing, and the
+#: metadata address of one cloud provider.
 _NEVER: tuple[Network, ...] = tuple(
     ip_network(text)
     for text in (
@@ -92,16 +92,16 @@ def literal_address(host: str) -> Address | None:
 
 @lru_cache(maxsize=1024)  # a crawl asks once for each page, but has few hosts
 def address_without_dns(host: str) -> Address | None:
-    """The address that `host` means without a DNS query: a literal one, or this machine's for one of its names."""
+    """The address of `host` if no DNS query is needed: a literal address, or 127.0.0.1 for a name of this machine."""
     name = ascii_host(host)
     return literal_address(name) or (IPv4Address("127.0.0.1") if _is_below(name, _LOCAL_NAMES) else None)
 
 
 def check_url(field: str, url: str, allowed: Iterable[Network] = (), setting: str = "CRAWL_ALLOW_NETWORKS") -> None:
-    """Refuse a URL that may not, or cannot, be fetched, as far as that is known without DNS.
+    """Refuse a URL that must not, or cannot, be fetched, as far as this is known without DNS.
 
-    `setting` is the one that allows networks. Raises `ForbiddenAddressError` if the URL's host is not public,
-    `InvalidRequestError` if no crawler anywhere could fetch it.
+    `setting`: the setting that allows further networks, for the message. Raises `ForbiddenAddressError` if the URL's
+    host is not public, `InvalidRequestError` if no crawler could fetch the URL.
     """
     _check_url(field, url, tuple(allowed), setting)
 
@@ -111,14 +111,16 @@ def _check_url(field: str, url: str, networks: tuple[Network, ...], setting: str
     host = _host(field, url)
     address = address_without_dns(host)
     if is_allowed(address, networks) if address is not None else networks or not is_nearby(host):
-        # the name may lie in an allowed network: the node, which asks DNS, decides
+        # the name may be in an allowed network; the node decides after its DNS query
         return
     why = f"{address} is not a public address" if address is not None else f"{host} is not a public name"
     raise ForbiddenAddressError(field, f"{url!r} may not be fetched: {why}; allow it with {setting}")
 
 
 def _host(field: str, url: str) -> str:
-    """The URL's host in ASCII. Raises `InvalidRequestError`, which never quotes the URL: it may hold a password."""
+    """The URL's host in ASCII. Raises `InvalidRequestError`, which never quotes the URL, because it may contain a
+    password.
+    """
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -147,7 +149,7 @@ def _has_usable_port(parts: SplitResult) -> bool:
 
 
 def ascii_host(host: str) -> str:
-    """The name as DNS knows it, or `host` itself if IDNA has no form of it.
+    """The name in the ASCII form of DNS (IDNA), or `host` itself if it has no such form.
 
     IDNA maps full-width digits and dots to plain ones, so `１２７.0.0.1` is an address too.
     """
@@ -163,7 +165,7 @@ def _is_below(host: str, names: Iterable[str]) -> bool:
 
 
 def is_nearby(host: str) -> bool:
-    """Whether only an internal network's DNS could know the name: an intranet's name, or one without a dot."""
+    """Whether only the DNS of an internal network can resolve the name: it is an intranet name, or has no dot."""
     return "." not in host.rstrip(".") or _is_below(host, _INTRANET_NAMES)
 
 

@@ -1,8 +1,8 @@
-"""Codes for why an attempt, and with it a job, ended as it did, and why a node has not taken an egg. Each cause has
+"""Codes for the reason why an attempt or a job ended, and for the reason why a node refused an egg. Each cause has
 one code, which does not depend on the message.
 
-`docs/troubleshooting.md` has a paragraph for each. Codes are stored and shown, so none is renamed, and a code that is
-read might be one of a newer version.
+`docs/troubleshooting.md` has a paragraph for each code. Codes are stored and shown, so they are never renamed. A
+stored code may be unknown, because a newer version has written it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-#: What Python says of a call whose arguments do not fit, in a `TypeError`: a regular expression.
+#: A regular expression for the message of Python's `TypeError` when the arguments of a call do not fit.
 MISFITS = r"unexpected keyword|missing \d+ required|positional arguments? but|multiple values for"
 
 
 class Reason(StrEnum):
     # --- it came to its end
     COMPLETED = "completed"
-    #: The crawl has as many pages or items as were asked for.
+    #: The crawl has reached the number of pages or items that was asked for.
     OWN_LIMIT = "own_limit"
     NO_ITEMS = "no_items"
     EXPECTATION_BROKEN = "expectation_broken"
@@ -28,12 +28,12 @@ class Reason(StrEnum):
     # --- somebody wanted it
     CANCELLED = "cancelled"
     PAUSED = "paused"
-    #: It was paused, and nobody has resumed it in time.
+    #: It was paused, and not resumed in time.
     PAUSE_EXPIRED = "pause_expired"
-    # --- the site, and the way to it
+    # --- the site, and the connection to it
     ADDRESS_FORBIDDEN = "address_forbidden"
     ROBOTS_FORBIDDEN = "robots_forbidden"
-    #: The site names a license, and the crawl respects that (`fetch.respect`).
+    #: The site requires a license, and the crawl respects that (`fetch.respect`).
     LICENSE_REQUIRED = "license_required"
     PAYMENT_REQUIRED = "payment_required"
     SITE_REFUSES = "site_refuses"
@@ -44,7 +44,7 @@ class Reason(StrEnum):
     SITE_TIMEOUT = "site_timeout"
     PROXY_UNREACHABLE = "proxy_unreachable"
     PAGE_TOO_LARGE = "page_too_large"
-    #: Redirects without end, or a page that no spider may be given.
+    #: Endless redirects, or a page that Scrapy refuses to pass to a spider.
     PAGE_REFUSED = "page_refused"
     URL_UNSUPPORTED = "url_unsupported"
     # --- the project's code
@@ -68,7 +68,7 @@ class Reason(StrEnum):
     FILE_LIMIT = "file_limit"
     ENTRY_LIMIT = "entry_limit"
     RECORD_LIMIT = "record_limit"
-    #: The budget of the key that asked for the crawl has nothing left for it.
+    #: Nothing is left of the budget of the key that asked for the crawl.
     BUDGET_SPENT = "budget_spent"
     STALLED = "stalled"
     # --- the node
@@ -78,7 +78,7 @@ class Reason(StrEnum):
     PROCESS_KILLED = "process_killed"
     DISK_FULL = "disk_full"
     NODE_UNREACHABLE = "node_unreachable"
-    #: It does not accept the platform's password or address.
+    #: The node does not accept the platform's password or address.
     NODE_REFUSES = "node_refuses"
     #: The node has no such project, or no such version of it.
     PROJECT_MISSING = "project_missing"
@@ -111,7 +111,7 @@ class Limit(NamedTuple):
     setting: str
 
 
-#: The limits at which a node stops a process, by the name that an exit report has for them (`stopped_by`).
+#: By the value of `stopped_by` in an exit report: the limits at which a node stops a process.
 LIMITS = {
     "timeout": Limit(Reason.TIME_LIMIT, "time limit", "timeout"),
     "memory": Limit(Reason.MEMORY_LIMIT, "memory limit", "CRAWL_MEMORY_LIMIT"),

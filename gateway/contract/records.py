@@ -1,5 +1,5 @@
-"""The content of the JSON files in a node's outbox, as pydantic models. A spider's process might run in its project's
-own Python, which has no pydantic, so it writes and reads these files without them.
+"""The content of the JSON files in a node's outbox, as pydantic models. A spider's process does not use these models,
+because its project may have a Python of its own without pydantic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INT64 = 1 << 63
 
 
 def fits_int64(number: int) -> bool:
-    """Whether BSON can hold it as an integer."""
+    """Whether BSON can store the number as an integer."""
     return -_INT64 <= number < _INT64
 
 
@@ -28,35 +28,35 @@ def _to_int64(number: int) -> int:
     return max(-_INT64, min(number, _INT64 - 1))
 
 
-#: A number too large for BSON becomes the largest one: no count is worth losing its record.
+#: A number that is too large for BSON becomes the largest one, because a wrong count is better than a lost record.
 Int64 = Annotated[int, AfterValidator(_to_int64)]
 
 
 class _Record(BaseModel, extra="ignore"):
-    """A newer node's extra facts must not stop an older reader."""
+    """A record whose unknown fields are ignored, so that an older version can read the records of newer nodes."""
 
 
-# as in `_Record`
+# unknown fields are ignored as in `_Record`
 class NodeSpec(CrawlSpec, extra="ignore"):
-    """`spec.json`: all that a node needs to run one attempt, but for its variables. `timeout` is counted from the
-    launch; after it the attempt is stopped gracefully, then by SIGKILL.
+    """`spec.json`: everything that a node needs to run one attempt, except its variables. `timeout` begins at the
+    launch; at its end the attempt is stopped gracefully, and later by SIGKILL.
     """
 
     job_id: str
     attempt: int
-    #: The launcher refuses to start it later than this.
+    #: The launcher refuses to start the attempt after this time.
     not_after: datetime
     user_id: str = ""
     correlation_id: str | None = None
-    #: Id of the node's folder (`instance_of`): a machine of the same name with another folder refuses the attempt.
+    #: The id of the node's folder (`instance_of`). A node with the same name but another folder refuses the attempt.
     instance: str | None = None
-    #: Whether the attempt has variables. They are handed over beside the spec and are never in this file.
+    #: Whether the attempt has variables. They are sent separately and are never in this file.
     has_env: bool = False
-    #: The node where an earlier attempt has left what is still to be fetched.
+    #: The node where an earlier attempt has left its frontier.
     left_on: str | None = None
-    #: The number of the first attempt from whose frontier this one may go on; older workers do not say.
+    #: The number of the first attempt whose frontier this one may continue; older workers do not send it.
     frontier_since: int = 1
-    #: What this attempt may take of its key's budget: `pages`, `hosts`, `bytes`. Its seconds are in `timeout`.
+    #: How much of its key's budget this attempt may use: `pages`, `hosts`, `bytes`. Its seconds are in `timeout`.
     allowance: dict[str, int] | None = None
 
 
@@ -67,29 +67,29 @@ class Progress(_Record):
     completed_pages: Int64 = 0
     items_count: Int64 = 0
     errors_count: Int64 = 0
-    #: How many pages were answered with each class of status, those that were given up included.
+    #: How many responses had each class of status, including those of failed requests.
     answered_2xx: Int64 = 0
     answered_3xx: Int64 = 0
     answered_4xx: Int64 = 0
     answered_5xx: Int64 = 0
     #: Completed pages per second since the previous report.
     pages_per_s: float = 0.0
-    #: Whether another attempt could go on from here; nodes of older versions do not say.
+    #: Whether another attempt could continue from here; older nodes do not send it.
     can_go_on: bool | None = None
     at: datetime | None = None
 
 
 class SpiderReport(_Record):
-    """`report.json`: how the crawl ended by Scrapy's own account."""
+    """`report.json`: how the crawl ended according to Scrapy."""
 
     finish_reason: str
     progress: Progress
     #: The first few errors, for the message, each with some of `outbox.ERROR_FACTS`.
     errors: list[dict[str, str]] = Field(default_factory=list)
-    #: How many items have each of the fields that are expected; absent if none is.
+    #: By expected field: how many items have it; absent if no field is expected.
     filled: dict[str, Int64] | None = None
-    #: The errors by what they are (`error_groups.py`), as the spider's process has written them, and how many had no
-    #: room there. Only the outbox has them: the tailer stores them by themselves.
+    #: The error groups (`error_groups.py`), as the spider's process has written them, and how many errors are in no
+    #: group. They are only in the outbox: the tailer stores them in a collection of their own.
     error_groups: list[dict[str, Any]] | None = None
     errors_left_out: Int64 | None = None
     #: Scrapy's stats; times as ISO strings.
@@ -102,15 +102,15 @@ class FilesKept(_Record):
 
     count: Int64 = 0
     bytes: Int64 = 0
-    #: How many files were not kept, and `{"name", "reason"}` of the first few of them.
+    #: How many files were not stored, and `{"name", "reason"}` of the first few of them.
     refused_count: Int64 = 0
     refused: list[dict[str, str]] = Field(default_factory=list)
-    #: The file store could not be reached when the attempt ended: they are kept once it is back.
+    #: Whether the file store did not answer when the attempt ended: the files are stored once it answers.
     pending: bool = False
 
 
 class ExitReport(_Record):
-    """`exit.json`: how the process ended, with the spider's own report where there is one."""
+    """`exit.json`: how the process ended, with the spider's own report if there is one."""
 
     attempt: int
     started_at: datetime | None = None
@@ -118,24 +118,24 @@ class ExitReport(_Record):
     exit_code: Int64 | None = None
     #: Signal number that ended the process.
     signal: Int64 | None = None
-    #: What made the launcher end it: one of `outbox.STOP_REASONS`.
+    #: Why the launcher stopped it: one of `outbox.STOP_REASONS`.
     stopped_by: str | None = None
-    #: Seconds in which nothing had happened, if it was stopped for that (`stall`).
+    #: Seconds without any activity, if it was stopped for that (`stall`).
     stall_seconds: float | None = None
     #: Why it was never started (`stale`, `spawn_failed: …`).
     refused: str | None = None
-    #: Whose fault the refusal was; nodes of older versions do not say.
+    #: Whose fault the refusal was; older nodes do not send it.
     fault: Fault | None = None
     #: Why it was refused, as one of the codes of `reasons.py`, if there is one.
     reason: str | None = None
-    #: Its end was not seen: its lock was free and there was no exit report. With `signal`: the kernel killed it
-    #: because its node had no memory left.
+    #: Whether nobody saw its end: its lock was free, and there was no exit report. With `signal`: the kernel killed
+    #: it, because its node had no memory left.
     lost: bool = False
-    #: Why the items, or the log, are incomplete: what the tailer found instead of the file. Only the tailer sets
-    #: these two and `files`, with one exception: Scrapyd sets `items_lost` of an attempt that has removed its folder.
+    #: Why the items, or the log, are incomplete: the error when the tailer read the file. Only the tailer sets these
+    #: two and `files`, with one exception: Scrapyd sets `items_lost` if an attempt has removed its folder.
     items_lost: str | None = None
     log_lost: str | None = None
-    #: Absent if it has written no files.
+    #: Absent if the attempt has written no files.
     files: FilesKept | None = None
     #: It left a frontier: another attempt on this node goes on where this one was interrupted.
     can_go_on: bool = False
@@ -148,8 +148,8 @@ class ExitReport(_Record):
 
 
 def write_exit(folder: Path, report: ExitReport) -> bool:
-    """Write the attempt's exit report unless there is one. Returns whether it was written. On a full disk it goes
-    into the room that was reserved, without the stats if they are too long. Raises `OSError`.
+    """Write the attempt's exit report unless there is one. Returns whether it was written. On a full disk it is
+    written into the reserved room, without the stats if they are too long. Raises `OSError`.
     """
     try:
         written = outbox.write_exclusively(folder / outbox.EXIT, _exit_json(report))
@@ -170,8 +170,8 @@ def _write_into_room(path: Path, report: ExitReport, full: OSError) -> bool:
 
 
 def fitting(report: ExitReport, most: int) -> ExitReport:
-    """The report, without what a spider can make long if it has more than `most` bytes as JSON: first without the
-    stats and the groups of errors, then without the spider's whole account and the end of the log.
+    """The report, shortened if it has more than `most` bytes as JSON: first without the stats and the error groups,
+    then without the spider's report and the end of the log.
     """
     account = report.report
     left_out = {outbox.STATS_LEFT_OUT: len(account.stats)} if account else {}
@@ -193,28 +193,30 @@ class SpiderInfo(_Record):
     project: str
     #: The egg's version; `None` for our own project, which has no egg.
     version: str | None = None
-    #: Whether a crawl that names no version gets this one.
+    #: Whether a crawl without a version runs this one.
     latest: bool = True
     name: str
     description: str = ""
     #: JSON Schema of `params`; `None` if the spider accepts any parameters, as strings.
     params_schema: dict[str, Any] | None = None
-    #: Hosts that it keeps to by itself (Scrapy's `allowed_domains`), their subdomains included; empty is no limit.
+    #: The only hosts that it visits (Scrapy's `allowed_domains`), with their subdomains; empty: no limit.
     allowed_domains: list[str] = Field(default_factory=list)
-    #: It decides by itself where it starts (it has a `start()` of its own) and may ignore the start URLs.
+    #: Whether it has a `start()` of its own, and so may ignore the start URLs.
     own_start: bool = False
-    #: Module of the spider's class, in an egg: the one module of the project that its crawls import.
+    #: The module of the spider's class, if it is in an egg: the only module of the project that its crawls import.
     module: str | None = None
-    #: It has no start URLs of its own: a crawl of it must name some.
+    #: Whether it has no start URLs of its own, so that a crawl of it must name some.
     needs_urls: bool = True
-    #: Names of its constructor's arguments, those of its base classes included. Nodes of 0.2.0 do not say.
+    #: The names of its constructor's arguments, including those of its base classes. Nodes of 0.2.0 do not send them.
     arguments: list[str] = Field(default_factory=list)
-    #: Seconds after which it ends by itself, as its settings say (`CLOSESPIDER_TIMEOUT`). Nodes of 0.2.0 do not say.
+    #: Seconds after which it ends by itself, from its setting `CLOSESPIDER_TIMEOUT`. Nodes of 0.2.0 do not send it.
     timeout: int | None = Field(default=None, ge=1, lt=10**9)
 
 
 class NotedDeployment(_Record):
-    """An egg that was deployed with Scrapyd's own tools. The tailer notes the last one with the number alone."""
+    """An egg that was deployed with Scrapyd's own tools. For the last one that it has reported, the tailer stores
+    only the number.
+    """
 
     #: Counts all deployments on this node.
     number: int
@@ -223,21 +225,21 @@ class NotedDeployment(_Record):
 
 
 class Deployments(_Record):
-    """The deployments that the tailer had not noted when the last one was written down, in their order."""
+    """The deployments, in their order, that the tailer had not reported when Scrapyd wrote the file."""
 
     deployments: list[NotedDeployment] = Field(default_factory=list)
 
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
-#: Values in a record, at any depth. What a request of 256 KiB asks for has fewer, and so has a report of 2 MiB, of
-#: which each stat has a name. A record with as many as this takes 0.3 s to read; with a million, five times as long.
+#: A record may have at most this many values, at any depth. A spec from a request of 256 KiB has fewer, and so does a
+#: report of 2 MiB, because each stat has a name. It takes 0.3 s to read a record with this many values.
 MAX_VALUES = 200_000
 
 
 def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
-    """The record in `path`, or `None` if there is none or it cannot be understood. A spider can fill a record with
-    millions of empty lists, which take ten seconds to read: the one with too many is not read.
+    """The record in `path`; `None` if there is none, or if it cannot be read. A record with too many values is not
+    read, because a spider can fill it with millions of empty lists, which would take ten seconds.
     """
     with suppress(OSError, ValueError, RecursionError):
         content = read_file(path)
@@ -245,26 +247,27 @@ def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
     return None
 
 
-# --- how much work it is to read JSON that a spider may have written
+# --- a limit for JSON that a spider may have written
 
-#: In JSON, each value inside an object or array comes after one of these; and quotes around a value and its name.
+#: In JSON, one of these marks precedes each value inside an object or array. A value and its name have at most this
+#: many quotes.
 _MARKS, _QUOTES = (b",", b"[", b"{"), 4
 
 
-#: Values in a node's answer about an egg. A process that parses an answer does nothing else meanwhile. Ten thousand
-#: spiders have fewer, unless their parameters are described at length.
+#: A node's answer about an egg may have at most this many values, because parsing blocks the whole process. Ten
+#: thousand spiders have fewer, unless the descriptions of their parameters are long.
 MAX_ANSWERED = 400_000
 
 
 def count_marks(data: bytes) -> int:
-    """At least as many as the values inside the JSON `data`; marks in strings are counted as well."""
+    """An upper bound of the number of values inside the JSON `data`: marks in strings are counted, too."""
     return sum(map(data.count, _MARKS))
 
 
 def has_more_values(data: bytes, most: int) -> bool:
-    """Whether the marks outside of strings, or the strings, are more than `most` values have. For any bytes, up to
-    the first that is no JSON. No regular expression looks for the strings: a spider can write bytes with which it
-    takes hours, and meanwhile no other thread of this process runs, not even the heartbeat.
+    """Whether the JSON has more than `most` values, estimated by its marks outside of strings and its quotes. It
+    works for any bytes. Strings are not found by a regular expression, because a spider can write bytes for which
+    this takes hours, and meanwhile no other thread of this process runs, not even the heartbeat.
     """
     if count_marks(data) <= most:
         return False

@@ -1,5 +1,5 @@
-"""The conditions under which a project's requirements are to be met. They are comments in the requirements file,
-because that has no other place for them. The sender of requirements writes them, and a node reads them.
+"""Conditions for the installation of a project's requirements. They are comments in the requirements file, because
+the file has no other place for them. The command line writes the conditions, and a node reads them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-#: In an egg: the project's own modules that are not in it, each with its place beside scrapy.cfg or above it.
+#: A file in an egg: it lists modules of the project that are not in the egg, each with its path beside or above
+#: scrapy.cfg.
 ELSEWHERE = "EGG-INFO/elsewhere.txt"
 
 _COMMENT = re.compile(r"^#\s*(requires-python|python|exclude-newer|stack):\s*(\S.*?)\s*$", re.MULTILINE)
@@ -21,15 +22,15 @@ _STACK = re.compile(r"scrapy:(?P<scrapy>\d+\.\d+)(?:-(?P<date>\d{8}))?\b.*")
 
 
 class Conditions(NamedTuple):
-    """Conditions that requirements name; each is empty if they do not name it."""
+    """The conditions in a requirements file; a condition that is not there is empty."""
 
-    #: A range of versions (PEP 440): on another Python they cannot be met.
+    #: A range of Python versions (PEP 440) with which the requirements can be installed.
     requires_python: str = ""
-    #: The Python version that the project is developed with, such as `3.12`: used if the node has it.
+    #: The Python version with which the project is developed, such as `3.12`: it is used if the node has it.
     python: str = ""
     #: `YYYY-MM-DD`: releases that were uploaded later are not used.
     exclude_newer: str = ""
-    #: A stack of Scrapy Cloud: its versions are used as far as the requirements can be met with them.
+    #: A stack of Scrapy Cloud: its versions are used as far as the requirements allow.
     stack: str = ""
 
     @property
@@ -47,9 +48,9 @@ def read_conditions(text: str) -> Conditions:
 
 
 class Stack(NamedTuple):
-    #: Its first two numbers.
+    #: The first two numbers of Scrapy's version.
     scrapy: str
-    #: As `exclude_newer`.
+    #: The date of the stack, to be used as `exclude_newer`.
     date: str = ""
 
 
@@ -67,18 +68,18 @@ def read_stack(text: str) -> Stack | None:
 # --- the Scrapy that is asked for
 
 OLDEST_SCRAPY = Version("2.11")
-#: When it was released.
+#: The day on which this version was released.
 _OLDEST_DAY = date(2023, 9, 18)
-#: What a project gets that asks for an older version: the nearest that a node can run.
+#: The requirement for a project that asks for an older version: the nearest version that a node can run.
 RAISED = "scrapy>=2.11,<2.12"
-#: All versions as Scrapy numbers its releases; no release has a last number above 9.
+#: All possible versions of Scrapy, whose last number is never above 9.
 _RELEASES = [f"2.{minor}.{patch}" for minor in range(OLDEST_SCRAPY.minor, 100) for patch in range(10)]
-#: Operators that keep a later version out.
+#: Operators that exclude later versions.
 CHOOSE = frozenset({"==", "===", "~=", "<", "<="})
 
 
 def is_too_old(wanted: Requirement) -> bool:
-    """Whether it asks, on this system, for a Scrapy that is older than any that a node can run."""
+    """Whether the requirement applies on this system and asks for a Scrapy that is too old for all nodes."""
     if canonicalize_name(wanted.name) != "scrapy" or (wanted.marker and not wanted.marker.evaluate()):
         return False
     limits = [_number(part.version) for part in wanted.specifier if part.operator in CHOOSE]
@@ -93,7 +94,9 @@ def _number(text: str) -> Version:
 
 
 def raised_day(day: str) -> str:
-    """The day, in ISO form, or the first one on which there was a Scrapy that a node can run. Empty for none."""
+    """The day in ISO format, but not before the release of the oldest Scrapy that a node can run. An empty day stays
+    empty.
+    """
     return max(date.fromisoformat(day), _OLDEST_DAY).isoformat() if day else ""
 
 

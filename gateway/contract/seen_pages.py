@@ -1,12 +1,12 @@
-"""The setting with which a crawl skips pages that have given items lately, and the stat that counts them."""
+"""The setting with which a crawl skips pages that have recently given items, and the stat that counts these pages."""
 
 from __future__ import annotations
 
 import re
 
-#: For how long a page that has given items is not fetched again.
+#: The setting: for how long a page that has given items is not fetched again.
 SKIP_SEEN = "SKIP_SEEN"
-#: How many requests were left out. A crawl without the setting does not have it.
+#: The stat: how many requests were skipped. Only crawls with the setting have it.
 SKIPPED_SEEN = "skip_seen/skipped"
 
 _PERIOD = re.compile(r"([1-9]\d{0,5})([smhdw])", re.ASCII)

@@ -1,4 +1,4 @@
-"""Names of variables that no spider's process is given by a project or a crawl."""
+"""Names that the environment variables of a project or a crawl must not have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 VARIABLE_PATTERN = r"^[A-Z_][A-Z0-9_]{0,99}$"
 _VARIABLE = re.compile(VARIABLE_PATTERN)
 
-#: Beginnings of names that the platform reads in a spider's process; Node.js reads `NODE_` too, for the browser.
+#: Prefixes of variables that the platform reads in a spider's process. `NODE_` is also read by Node.js for the
+#: browser.
 _OURS = ("CRAWL_", "DISCOVERYBOT_", "GATEWAY_", "HTTP_CACHE_", "NODE_", "SCRAPY_", "SCRAPYD_")
 _OURS_ALONE = frozenset(
     {
@@ -25,7 +26,7 @@ _SYSTEM_ALONE = frozenset(
 
 
 def refused_variable(name: str) -> str | None:
-    """Why no spider may be given a variable of this name; `None` if it may."""
+    """Why a project or a crawl must not have a variable of this name; `None` if it may."""
     if not _VARIABLE.fullmatch(name):
         return "a name is up to 100 capital letters, digits and _, and does not begin with a digit"
     if name.startswith(_OURS) or name in _OURS_ALONE:

@@ -1,8 +1,8 @@
-"""What a crawl has written as files: images, downloads, feeds, screenshots, and everything else below `files/`.
+"""The files that a crawl has written: images, downloads, feeds, screenshots, and everything else below `files/`.
 
-A spider chooses the names, the kinds and the sizes. So each folder on the way to a file is opened from the one above
-it, and no link is followed; only a regular file is opened, and nothing waits; the number of entries and the depth are
-limited.
+A spider chooses the names, the kinds and the sizes, so they are not trusted. Each folder on the path to a file is
+opened relative to its parent, and no link is followed. Only regular files are opened, and no call blocks. The number
+of entries and the depth are limited.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import NamedTuple
 
 from gateway.contract.outbox import FILES, HostileFileError, with_reason
 
-#: Written by us: it makes the folder a Scrapy project's.
+#: A file that the platform writes, so that the folder is a Scrapy project.
 SCRAPY_CFG = "scrapy.cfg"
-#: Folders within each other; Scrapy's own pipelines make two.
+#: The deepest nesting of folders. Scrapy's own pipelines make two levels.
 MAX_DEPTH = 32
-#: Bytes of a name, its folders included: S3 takes as many.
+#: The longest name with its folders, in bytes: the limit of S3.
 MAX_NAME = 1000
-#: Entries that are read for each file that may be kept: an endless folder must not hold up a node.
+#: At most this many entries are read for each file that may be stored, so that an endless folder does not block a
+#: node.
 _LOOKED_AT = 4
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -35,19 +36,19 @@ _ACTIVE = re.compile(r"(java|ecma|j|live)script|text/css", re.IGNORECASE)
 
 
 def passive_type(kind: str) -> str:
-    """The media type to send a file of this type with. Types that a browser could run or apply in our pages, whose
-    policy allows files from this origin, become mere bytes.
+    """The media type with which a file of this type is sent. Scripts and style sheets become plain bytes, because a
+    browser could run them in our pages: their policy allows files from this origin.
     """
     return "application/octet-stream" if _ACTIVE.search(kind) else kind
 
 
 class FoundFile(NamedTuple):
-    """A file, or something else that was found in its place."""
+    """A file, or an entry that cannot be stored as a file."""
 
     #: Its path below `files/`, as text that can be stored.
     name: str
     size: int
-    #: Why it cannot be kept.
+    #: Why it cannot be stored.
     problem: str | None = None
 
 
@@ -67,13 +68,13 @@ def find_files(attempt_folder: Path, most: int) -> Iterator[FoundFile]:
 
 
 class _Search:
-    """Reads folders by open descriptors, so that an entry takes the same time however deep it lies: other crawls wait
-    meanwhile.
+    """Reads folders by open descriptors. So an entry takes the same time at any depth, which matters because other
+    crawls wait meanwhile.
     """
 
     def __init__(self, owner: int, room: int) -> None:
         self._owner = owner
-        #: How many more entries may be read; negative if there were more than that.
+        #: How many more entries may be read; negative if there were too many.
         self.room = room
 
     def look_into(self, fd: int, folder: str) -> Iterator[FoundFile]:
@@ -102,8 +103,8 @@ class _Search:
 
 
 def open_written(attempt_folder: Path, name: str) -> int:
-    """A descriptor of this file. Raises `FileNotFoundError`; `HostileFileError` for anything but a regular file that
-    may be read; `OSError`.
+    """A descriptor of this file. Raises `FileNotFoundError`; `HostileFileError` if it is not a readable regular file;
+    `OSError`.
     """
     with ExitStack() as opened:
         *folders, last = name.split("/")
@@ -132,7 +133,7 @@ def _open_folder(attempt_folder: Path, name: str, opened: ExitStack) -> int:
 
 @contextmanager
 def _opened(folder: str, above: int | None) -> Iterator[int]:
-    """A descriptor of the folder, whose path begins at `above`. Raises `OSError` with the reason."""
+    """A descriptor of the folder, whose path is relative to `above`. Raises `OSError` with the reason."""
     try:
         fd = os.open(folder, _FOLDER, dir_fd=above)
     except OSError as error:
@@ -148,7 +149,7 @@ def _may_be_kept(name: str) -> bool:
 
 
 def _look_at(entry: os.DirEntry[str], name: str, owner: int) -> FoundFile | None:
-    """The entry of this name; `None` for a folder, whose entries follow."""
+    """The entry of this name; `None` for a folder, whose entries are read next."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -177,7 +178,7 @@ _KINDS = {
 
 
 def _owner(attempt_folder: Path) -> int:
-    """The user whose files are in there: the folder around it may be Scrapyd's."""
+    """The user who owns the attempt's files. The attempt's folder itself may belong to Scrapyd."""
     return (attempt_folder / FILES).lstat().st_uid
 
 
