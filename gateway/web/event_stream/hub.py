@@ -77,6 +77,12 @@ class Feed:
     def is_watched(self) -> bool:
         return bool(self._watchers)
 
+    @property
+    def tick(self) -> float:
+        """Seconds between two chunks to the same client: the longer, the more clients there are to be woken."""
+        limits = self._limits
+        return max(limits.tick, min(limits.crowd_tick, len(self._watchers) * limits.tick_each))
+
     def receive(self, message: dict[str, Any]) -> None:
         """Take what came over the job's channel (see `gateway/jobs/messages.py`)."""
         match message["kind"]:
@@ -132,7 +138,7 @@ class Feed:
     def wake(self) -> None:
         """Wake all watchers now."""
         self._wake_handle = None
-        self._next_wake = asyncio.get_running_loop().time() + self._limits.tick
+        self._next_wake = asyncio.get_running_loop().time() + self.tick
         for changed in self._watchers:
             changed.set()
 

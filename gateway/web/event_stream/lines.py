@@ -40,6 +40,10 @@ class StreamLimits(NamedTuple):
     cache_bytes: int = 32 << 20
     #: Seconds between two chunks to the same client: what arrives in between is sent together.
     tick: float = 0.02
+    #: Seconds that each client of a job adds where they make more: to wake one takes a few hundredths of this time.
+    tick_each: float = 0.001
+    #: Seconds that it becomes at most.
+    crowd_tick: float = 0.25
     #: Seconds for which a client may leave a chunk unread before it is dropped.
     send_timeout: float = 20
     #: Seconds between two comments that keep proxies from closing a quiet connection.

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from attrs import define, field
 
 from gateway.contract.log_line import Position
 from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
-from gateway.jobs.job import LIVE_STATUSES, Attempt, Job
+from gateway.jobs.job import LIVE_STATUSES, Job
 from gateway.jobs.messages import status_data
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.web.event_stream.hub import Feed, Hub
@@ -22,31 +22,25 @@ from gateway.web.event_stream.lines import FAREWELL, RETRY, History, LineFilter,
 from gateway.web.schemas.job import JobStatusView
 
 
-def attempt_at(job: Job, position: Position) -> Attempt | None:
-    """The attempt whose log is being read; `None` for one that no node has accepted (yet, or ever)."""
-    return job.attempts.get(str(position.attempt))
+class LogStanding(NamedTuple):
+    """What a job's document says of the log of one of its attempts."""
 
+    #: Whether nothing more will be written to it.
+    has_ended: bool
+    #: Offset at which it ends; `None` while it runs, or if no tailer saw it end.
+    end: int | None
+    #: The number of the attempt after it, or `None`. Numbers can be missing, because an attempt that no node accepted
+    #: has no record.
+    following: int | None
 
-def next_attempt(job: Job, position: Position) -> int | None:
-    """The number of the attempt after the one that is being read, or `None`. Numbers can be missing, because an
-    attempt that no node accepted has no record.
-    """
-    return min((number for number in map(int, job.attempts) if number > position.attempt), default=None)
-
-
-def has_ended(job: Job, position: Position) -> bool:
-    """Whether nothing more will be written to the log that is being read."""
-    attempt = attempt_at(job, position)
-    ended = attempt is not None and attempt.exit is not None
-    return ended or job.is_final or next_attempt(job, position) is not None
-
-
-def known_end(job: Job, position: Position) -> int | None:
-    """Offset at which the log that is being read ends; `None` while it runs, or if no tailer saw it end."""
-    if not has_ended(job, position):
-        return None
-    attempt = attempt_at(job, position)
-    return 0 if attempt is None else attempt.log_end
+    @classmethod
+    def of(cls, job: Job, number: int) -> Self:
+        """Also of an attempt that no node has accepted (yet, or ever)."""
+        attempt = job.attempts.get(str(number))
+        following = min((other for other in map(int, job.attempts) if other > number), default=None)
+        if not (job.is_final or following is not None or (attempt is not None and attempt.exit is not None)):
+            return cls(has_ended=False, end=None, following=None)
+        return cls(has_ended=True, end=0 if attempt is None else attempt.log_end, following=following)
 
 
 #: Seconds between two `progress` events; a little less than a node's own second.
@@ -76,9 +70,13 @@ class Reader:
     #: Whether the stores could not be asked.
     _unanswered: bool = field(init=False, default=False)
     _done: bool = field(init=False, default=False)
+    #: What is known of the log that is being read, and the document and the attempt that say so: to ask a document
+    #: takes longer than to send what a tick brings, and it changes seldom.
+    _standing: tuple[Job, int, LogStanding] | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._filters = self._wanted.is_active
         self._status_seen = self._feed.status_version
         self._progress_seen = self._feed.progress_version
         self._progress_at = self._loop.time()
@@ -107,6 +105,11 @@ class Reader:
                 yield step
             else:
                 await changed.wait()
+                while not closing() and (new := self._new_lines(job)):
+                    changed.clear()
+                    yield new
+                    if not self._feed.ring.covers(self._position):
+                        await changed.wait()
         if closing():
             yield FAREWELL
 
@@ -131,7 +134,7 @@ class Reader:
     def _progress(self) -> bytes:
         fresh = self._progress_seen != self._feed.progress_version
         # a client whose lines are filtered out learns its position only from the ids of other events
-        unannounced = self._wanted.is_active and self._progress_position != self._position
+        unannounced = self._filters and self._progress_position != self._position
         if not (fresh or unannounced) or self._loop.time() - self._progress_at < _PROGRESS_INTERVAL:
             return b""
         self._progress_seen = self._feed.progress_version
@@ -140,6 +143,18 @@ class Reader:
         return self._event("progress", self._feed.progress or _NO_PROGRESS)
 
     # --- lines
+
+    def _new_lines(self, job: Job) -> bytes:
+        """What most ticks bring to a client at the live end of a log: lines, and nothing else since `job`. It looks
+        at less than a round of `events` does, which then takes longer than to send the lines.
+        """
+        feed, ring, position = self._feed, self._feed.ring, self._position
+        is_all = self._status_seen == feed.status_version and self._progress_seen == feed.progress_version
+        is_plain = feed.job is job and not (feed.gone or self._filters or self._log(job).has_ended)
+        if not (is_all and is_plain and ring.covers(position)):
+            return b""
+        self._missing_since = None
+        return self._whole(ring)
 
     async def _lines_or_none(self) -> bytes | None:
         """The next lines: empty if none of them passes the filter, `None` if there are no further lines yet."""
@@ -152,7 +167,7 @@ class Reader:
         if run is None:
             return None
         self._missing_since = None
-        return self._filtered(run) if self._wanted.is_active else self._whole(run)
+        return self._filtered(run) if self._filters else self._whole(run)
 
     async def _next_run(self) -> LineRun | None:
         feed, ring, position = self._feed, self._feed.ring, self._position
@@ -182,15 +197,26 @@ class Reader:
 
     # --- what a reader does when there are no more lines
 
+    def _log(self, job: Job) -> LogStanding:
+        """How the log stands that is being read."""
+        number = self._position.attempt
+        if self._standing is not None:
+            read, of, standing = self._standing
+            if read is job and of == number:
+                return standing
+        standing = LogStanding.of(job, number)
+        self._standing = job, number, standing
+        return standing
+
     def _has_all(self, job: Job) -> bool:
-        end = known_end(job, self._position)
+        end = self._log(job).end
         return end is not None and self._position.offset >= end
 
     def _step(self, job: Job) -> bytes | None:
         """The event that leads on from here: `gap`, the `status` of the next attempt, or `end`; `None` to wait."""
         if not self._has_all(job) and not self._has_what_is_left(job):
             return self._gap(job)
-        if (number := next_attempt(job, self._position)) is not None:
+        if (number := self._log(job).following) is not None:
             self._position = Position(number, 0)
             self._status_seen = self._feed.status_version
             return self._event("status", status_data(job))
@@ -202,14 +228,15 @@ class Reader:
 
     def _has_what_is_left(self, job: Job) -> bool:
         """Whether an attempt whose end no tailer saw is read completely: its log ends with the last stored line."""
-        nobody_knows = has_ended(job, self._position) and known_end(job, self._position) is None
+        log = self._log(job)
+        nobody_knows = log.has_ended and log.end is None
         return nobody_knows and not self._unanswered and self._resumes_at is None
 
     def _gap(self, job: Job) -> bytes | None:
         """A `gap`, once the reader has waited in vain for lines that should be there: they are missing for good."""
         if self._unanswered:
             return None
-        target = known_end(job, self._position) if self._resumes_at is None else self._resumes_at
+        target = self._log(job).end if self._resumes_at is None else self._resumes_at
         if target is None:
             ring = self._feed.ring
             self._feed.wanting |= ring.attempt == self._position.attempt and ring.start > self._position.offset

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -73,13 +73,18 @@ class StreamResponse(EventSourceResponse):
             shutdown_grace_period=limits.farewell,
         )
         self._patience = limits.send_timeout
+        self._unread = UnreadChunk(limits.send_timeout)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         until_over: UntilOver | None = scope.get("state", {}).get("until_over")
         receiving = ReceiveUntilOver(receive, until_over)
         try:
-            await super().__call__(scope, receiving.receive if until_over else receive, send)
-        except SendTimeoutError:
+            async with asyncio.timeout(None) as time_to_read:
+                with self._unread.watched(time_to_read):
+                    await super().__call__(scope, receiving.receive if until_over else receive, send)
+        except TimeoutError as error:
+            if not (time_to_read.expired() or isinstance(error, SendTimeoutError)):
+                raise
             log.info("slow_client_dropped", path=scope["path"])
             abort(receive)
         if receiving.is_over:
@@ -87,6 +92,51 @@ class StreamResponse(EventSourceResponse):
                 await send({"type": "http.response.body", "body": _OVER, "more_body": False})
             if sending.cancelled_caught:
                 abort(receive)
+
+    async def _send_with_timeout(self, send: Send, message: Message) -> None:
+        """In the place of sse-starlette's, which makes a clock for each chunk: that takes longer than to send it."""
+        self._unread.begin()
+        try:
+            await send(message)
+        finally:
+            self._unread.end()
+
+
+@define(eq=False, repr=False, slots=False)
+class UnreadChunk:
+    """Notices that a client has left a chunk unread for too long, with one timer for all chunks of a response."""
+
+    #: Seconds.
+    _patience: float
+    #: How many chunks are being sent: a ping may wait behind a chunk.
+    _sending: int = field(init=False, default=0)
+    _since: float = field(init=False, default=0.0)
+
+    @contextmanager
+    def watched(self, time_to_read: asyncio.Timeout) -> Iterator[None]:
+        """`time_to_read` expires when a chunk is left unread for too long."""
+        self._loop, self._time_to_read = asyncio.get_running_loop(), time_to_read
+        self._look()
+        try:
+            yield
+        finally:
+            self._timer.cancel()
+
+    def begin(self) -> None:
+        if not self._sending:
+            self._since = self._loop.time()
+        self._sending += 1
+
+    def end(self) -> None:
+        self._sending -= 1
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        end = (self._since if self._sending else now) + self._patience
+        if end > now:
+            self._timer = self._loop.call_at(end, self._look)
+        else:
+            self._time_to_read.reschedule(now)
 
 
 @define(eq=False, repr=False, slots=False)

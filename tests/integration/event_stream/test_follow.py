@@ -6,9 +6,13 @@ from collections.abc import Callable
 import httpx2
 import pytest
 import redis
-from integration.event_stream.stage import Gateway, Play, line, lines
+from integration.event_stream.stage import Gateway, Play, gateway, line, lines
+from pymongo.database import Database
+from stores import StoreProcess
 
 from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.stores.mongo import Document
+from gateway.web.event_stream.lines import StreamLimits
 
 MakePlay = Callable[..., Play]
 
@@ -27,6 +31,22 @@ async def test_history_comes_first_then_what_is_live_without_gap_or_repeat(strea
     assert heard.ids() == job.event_ids()
     assert heard.of("end")[0]["status"] == "finished"
     assert heard.of("log")[0] == {"ts": "2027-06-01T09:00:00.001Z", "level": "INFO", "logger": "seo", "msg": "line 1"}
+
+
+async def test_lines_of_several_chunks_that_come_at_once_arrive_without_further_news(
+    database: Database[Document], valkey: StoreProcess, redis_client: redis.Redis
+) -> None:
+    job = Play(database, redis_client)
+    job.start()
+    # nothing wakes the client but the lines
+    limits = StreamLimits(poll=3600, refresh=3600)
+    async with gateway(database, valkey, limits) as streams, streams.listen(job.id) as listener:
+        await listener.until("status")
+        job.write(line(1))
+        await listener.until("log")
+        job.write(b"".join(line(number)[:-1] + b"x" * 2000 + b"\n" for number in range(2, 602)), mongodb=False)
+        heard = await listener.until("log", 601)
+    assert heard.ids() == job.event_ids()
 
 
 async def test_a_stream_resumes_after_the_last_event_id(streams: Gateway, play: MakePlay) -> None:

@@ -10,7 +10,7 @@ from gateway.contract.log_line import Position
 from gateway.contract.records import ExitReport
 from gateway.jobs.job import Job, JobStatus
 from gateway.web.event_stream.lines import START
-from gateway.web.event_stream.reader import has_ended, known_end, next_attempt
+from gateway.web.event_stream.reader import LogStanding
 
 
 def job_with(status: JobStatus = JobStatus.RUNNING, **ends: int | None) -> Job:
@@ -42,8 +42,7 @@ def job_with(status: JobStatus = JobStatus.RUNNING, **ends: int | None) -> Job:
 def test_a_log_ends_where_its_document_says(
     job: Job, position: Position, *, ended: bool, end: int | None, following: int | None
 ) -> None:
-    assert has_ended(job, position) == ended
-    assert (known_end(job, position), next_attempt(job, position)) == (end, following)
+    assert LogStanding.of(job, position.attempt) == (ended, end, following)
 
 
 @pytest.mark.parametrize(
