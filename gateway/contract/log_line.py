@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import lru_cache
 from typing import NamedTuple, Self
 
 import orjson
@@ -37,10 +36,6 @@ _TIME = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3})?(?:Z|[+-]\d\d:?\d\d)? 
 _LOGGER_BYTES, _LEVEL_BYTES = _LOGGER.encode(), _LEVEL.encode()
 _HEAD_BYTES = re.compile(rb"%b\[(%b)\] (%b): " % (_TIME, _LOGGER_BYTES, _LEVEL_BYTES))
 _HEADS = re.compile(rb"^" + _HEAD_BYTES.pattern, re.MULTILINE)
-#: A line without a head, from the newline before it on. The group is not repeated possessively, because Python before
-#: 3.11.5 has a bug there.
-_LINE_WITHOUT_HEAD = rb"\n(?!%b\[%b\] (?:%b): )[^\n]*+" % (_TIME, _LOGGER_BYTES, _LEVEL_BYTES)
-_LINES_BEFORE_HEAD = re.compile(rb"(?:%b)*" % _LINE_WITHOUT_HEAD)
 _POSITION = re.compile(r"(\d{1,6})-(\d{1,15})", re.ASCII)
 
 
@@ -152,25 +147,6 @@ def head_at(data: bytes, start: int) -> tuple[bytes, ...] | None:
     """Logger and level of the line that begins at `data[start]`; `None` if it has no head of its own."""
     match = _HEAD_BYTES.match(data, start)
     return match.groups() if match else None
-
-
-def lines_before_head(data: bytes) -> int:
-    """How many bytes of `data`, which begins with a newline, come before its first line with a head."""
-    match = _LINES_BEFORE_HEAD.match(data)
-    return match.end() if match else 0
-
-
-@lru_cache(maxsize=64)
-def lines_owned_by(logger: bytes | None, level: int, *, others: bool = False) -> re.Pattern[bytes]:
-    """A pattern for each line of this logger (`None`: any logger) with this level or a higher one. `others`: for each
-    other line with a head. A match begins at the newline before the line, and includes the lines without a head that
-    follow it.
-    """
-    levels = b"|".join(name.encode() for name, number in LEVELS.items() if number >= level)
-    owner = rb"\[%b\] (?:%b): " % (_LOGGER_BYTES if logger is None else re.escape(logger), levels)
-    if others:
-        owner = rb"(?!%b)\[%b\] (?:%b): " % (owner, _LOGGER_BYTES, _LEVEL_BYTES)
-    return re.compile(rb"\n%b%b[^\n]*+(?:%b)*" % (_TIME, owner, _LINE_WITHOUT_HEAD))
 
 
 def _parse_line(raw: bytes, start: int, end: int, head_level: str) -> LogEntry:

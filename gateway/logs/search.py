@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
-from itertools import islice
-from typing import AnyStr, NamedTuple, Self
+from itertools import accumulate, islice
+from typing import Any, AnyStr, NamedTuple, Self
 
 import redis
 import structlog
@@ -25,8 +25,6 @@ from gateway.contract.log_line import (
     LogEntry,
     Position,
     head_at,
-    lines_before_head,
-    lines_owned_by,
     split_entries,
 )
 from gateway.contract.outbox import AttemptId
@@ -37,9 +35,6 @@ from gateway.logs.store import ChunkOutline, LineCounts, LogChunk, LogStore, cou
 #: Segments that an index has at most; each then stands for several chunks.
 MAX_SEGMENTS = 2000
 MAX_TEXT = 200
-#: If at least one of this many lines has the text, all lines of a chunk are sorted by logger and level at once, which
-#: is then faster than to look at each line with the text.
-_MANY = 4
 BEGIN, END = Position(0, 0), Position(999_999, 999_999_999_999_999)
 
 log = structlog.get_logger()
@@ -325,24 +320,12 @@ def count_wanted(chunk: LogChunk, wanted: LogFilter) -> int:
     if len(chunk.data) > MAX_LINE:
         return sum(1 for _ in wanted_ends(chunk, wanted))
     found = _count_lines_with(wanted.text, chunk.data)
-    if not found or taken == lines:
-        return found
-    if found < lines // _MANY or (wanted.logger and "\ufffd" in wanted.logger):  # U+FFFD can stand for any bytes
+    if not found or lines in {found, taken}:
+        return min(found, taken)
+    # look through the fewer lines: those with the text, or all others
+    if found * 2 <= lines:
         return sum(1 for _ in wanted_ends(chunk, wanted))
-    # look through the fewer lines: those with the wanted level and logger, or all others
-    if taken * 2 <= lines:
-        return _count_owned(chunk, wanted)
-    return found - _count_owned(chunk, wanted, others=True)
-
-
-def _count_owned(chunk: LogChunk, wanted: LogFilter, *, others: bool = False) -> int:
-    """How many lines with the text have a wanted level and logger; with `others`, how many have not."""
-    data = b"\n" + chunk.data
-    logger = None if wanted.logger is None else wanted.logger.encode()
-    owned = lines_owned_by(logger, wanted.level, others=others).findall(data)
-    if wanted.takes(chunk.head_logger or "", chunk.head_level) is not others:
-        owned.append(data[: lines_before_head(data)])
-    return _count_lines_with(wanted.text, b"".join(owned))
+    return taken - sum(1 for _ in _owned_ends(chunk, wanted, _lines_without(wanted.text, chunk.data)))
 
 
 def wanted_ends(chunk: LogChunk, wanted: LogFilter) -> Iterator[int]:
@@ -351,11 +334,18 @@ def wanted_ends(chunk: LogChunk, wanted: LogFilter) -> Iterator[int]:
     if not wanted.text or len(chunk.data) > MAX_LINE:
         yield from (line.entry.end for line in wanted_lines(chunk, wanted))
         return
+    yield from _owned_ends(chunk, wanted, _lines_with(wanted.text, chunk.data))
+
+
+def _owned_ends(chunk: LogChunk, wanted: LogFilter, lines: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """As `wanted_ends`, of these lines (as `_lines_with` has them), for a wanted level and logger; the text is not
+    looked at.
+    """
     takes = lru_cache(partial(_takes, wanted))
     owner: tuple[bytes, ...] = (chunk.head_logger or "").encode(), chunk.head_level.encode()
     known = 0
     data, begin = chunk.data, chunk.start + 1
-    for start, end in _lines_with(wanted.text, data):
+    for start, end in lines:
         owner, known = head_at(data, start) or _owner_before(data, start, known) or owner, start
         if takes(*owner):
             yield min(begin + end, chunk.end)
@@ -390,6 +380,16 @@ def _lines_with(text: str, data: bytes) -> Iterator[tuple[int, int]]:
             yield data.rfind(b"\n", 0, match.start()) + 1, match.end()
     elif not data.isascii():
         yield from _folded_lines_with(text, data)
+
+
+def _lines_without(text: str, data: bytes) -> list[tuple[int, int]]:
+    """As `_lines_with`, for lines that do not have the text."""
+    searched: list[Any] = data.lower().split(b"\n") if text.isascii() else _folded(data).split("\n")
+    sought: Any = text.encode() if text.isascii() else text
+    missing = [number for number, line in enumerate(searched) if sought not in line]
+    # casefolding changes lengths, but no newline
+    ends = list(accumulate((len(line) + 1 for line in data.split(b"\n")), initial=0)) if missing else []
+    return [(ends[number], ends[number + 1] - 1) for number in missing if ends[number] < len(data)]
 
 
 def _folded_lines_with(text: str, data: bytes) -> Iterator[tuple[int, int]]:
