@@ -48,6 +48,8 @@ FIRST_LOOK, LARGEST_LOOK = 250, 4000
 _RUNS_READ = 4
 #: Up to this many times the jobs that a picture needs are all read; of more jobs, a sample is read.
 READ_FOR_POINTS = 4
+#: A sample looks at up to this many times the jobs that a picture needs.
+LOOKED_FOR_POINTS = 50
 #: Places in the queue are counted up to this.
 MAX_QUEUE_POSITION = 10_000
 #: The jobs of up to this many other users are counted for a place in the queue.
@@ -308,16 +310,28 @@ class JobQueries:
         conditions = [*_span(wanted, None), *_checked(wanted, leads)]
         enough = most * READ_FOR_POINTS
         # an index alone can count by one equality; with more, counting takes as long as reading
-        total = None if _further(wanted) or len(_equalities(wanted)) > 1 else self.count(wanted)
-        found = [] if total and total > enough else self._started(leads, conditions, enough + 1)
-        if is_many := (total or len(found)) > enough:
-            # ids are random, so those below a limit are a fair sample
-            share = most / max(total or self.count(wanted), most)
-            sample: Document = {"_id": {"$lt": f"{int(share * 0xFFFFFFFF):08x}"}}
-            span = _only_checked([{"$and": _span(wanted, None)}])
-            found = self._started([sample], [span, *_checked(wanted, [])], enough)
+        is_counted = not _further(wanted) and len(_equalities(wanted)) <= 1
+        is_many = is_counted and self.count(wanted, enough + 1) > enough
+        found = [] if is_many else self._started(leads, conditions, enough + 1)
+        if is_many := is_many or len(found) > enough:
+            found = self._sample(wanted, most)
         points = _evenly(found, most)
         return JobPoints(points, is_sample=is_many or len(points) < len(found))
+
+    def _sample(self, wanted: JobFilter, most: int) -> list[JobPoint]:
+        """About `most` of many jobs, fewer if that would take to look at more than `LOOKED_FOR_POINTS` times as many.
+        Which share of all jobs it has to look at is learned from smaller shares.
+        """
+        conditions = [_only_checked([{"$and": _span(wanted, None)}]), *_checked(wanted, [])]
+        jobs = max(self._jobs.estimated_document_count(), 1)
+        share, largest = most / jobs, most * LOOKED_FOR_POINTS / jobs
+        while True:
+            # ids are random, so those below a limit are a fair sample
+            sample: Document = {"_id": {"$lt": f"{int(min(share, 1) * 0xFFFFFFFF):08x}"}}
+            found = self._started([sample], conditions, most * READ_FOR_POINTS)
+            if len(found) >= most or share >= min(largest, 1):
+                return found
+            share = min(share * max(2, 1.2 * most / max(len(found), 1)), largest)
 
     def _points_with_text(self, wanted: JobFilter, most: int, cursor: str | None) -> JobPoints:
         found = list[JobPoint]()

@@ -22,7 +22,7 @@ from gateway.error_groups.error_group import ErrorState
 from gateway.error_groups.store import ErrorFilter
 from gateway.jobs import queries
 from gateway.jobs.job import Job, JobStatus, Partition, Requirements, WaitingReason
-from gateway.jobs.queries import JobFilter, JobOrder, JobQueries, JobSweeps
+from gateway.jobs.queries import LOOKED_FOR_POINTS, JobFilter, JobOrder, JobQueries, JobSweeps
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.retention.windows import Window, Windows
@@ -39,12 +39,16 @@ class Asked(CommandListener):
     def __init__(self) -> None:
         self.finds: list[dict[str, Any]] = []
         self.counts: list[dict[str, Any]] = []
+        #: At what each count stops; `None` if it does not.
+        self.limits: list[int | None] = []
 
     def started(self, event: CommandStartedEvent) -> None:
         if event.command_name == "find":
             self.finds.append(bson.decode(bson.encode(event.command)))
         if event.command_name == "aggregate":
-            self.counts.append(bson.decode(bson.encode(event.command))["pipeline"][0]["$match"])
+            pipeline = bson.decode(bson.encode(event.command))["pipeline"]
+            self.counts.append(pipeline[0]["$match"])
+            self.limits.append(next((stage["$limit"] for stage in pipeline if "$limit" in stage), None))
 
     def succeeded(self, _: Any) -> None:
         """Of no interest."""
@@ -128,6 +132,26 @@ def test_each_question_of_a_list_is_led_by_an_index_in_its_order(
     assert {(found.index and found.index.spec.name, found.is_sorted) for found in plans} == {(leading, True)}
     # none of them reads from the newest on for what is further down
     assert after is None or all(interval.low != b"" for found in plans for interval in found.intervals)
+
+
+@pytest.mark.parametrize("wanted", [{"user_id": "drawn"}, {"user_id": "drawn", "tag": "drawn"}], ids=["one", "two"])
+def test_a_picture_of_many_looks_at_a_limited_number_of_jobs(
+    database: Database[dict[str, Any]], queries: JobQueries, asked: Asked, wanted: dict[str, Any]
+) -> None:
+    drawn = [make_job(user_id="drawn", tags=["drawn"], started_at=NOW, status=JobStatus.RUNNING) for _ in range(12)]
+    database["jobs"].insert_many([one.to_document() for one in drawn])
+    asked.finds.clear()
+    asked.counts.clear()
+    asked.limits.clear()
+    assert queries.points(JobFilter(**wanted), 2).is_sample
+    # jobs that are held are counted to the last one: there are few
+    assert all(limit for match, limit in zip(asked.counts, asked.limits, strict=True) if "held" not in str(match))
+    assert all(find["limit"] for find in asked.finds)
+    first = [find["filter"]["$and"][0] for find in asked.finds]
+    share = max(int(one["_id"]["$lt"], 16) / 0xFFFFFFFF for one in first if "_id" in one)
+    looked = database["jobs"].estimated_document_count() * share
+    assert 2 < looked <= 2 * LOOKED_FOR_POINTS + 1
+    database["jobs"].delete_many({"user_id": "drawn"})
 
 
 @pytest.mark.parametrize(
