@@ -329,9 +329,13 @@ def _through(url: str, by: CountingProxy) -> str:
 
 
 def store_pid(url: str) -> int:
-    """The child of this process that serves this port."""
-    port = str(urlsplit(url).port)
-    return next(child.pid for child in psutil.Process().children() if port in " ".join(child.cmdline()))
+    """The process that serves this port. It may be no child of ours: some are forked from a warm process."""
+    port = urlsplit(url).port
+    return next(
+        one.pid
+        for one in psutil.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN and one.laddr.port == port and one.pid is not None
+    )
 
 
 # --- by the number of nodes, and of waiting jobs
