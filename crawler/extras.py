@@ -30,10 +30,15 @@ _WANTED: dict[str, tuple[tuple[int, int], str]] = {
 }
 
 
-@cache
 def has(*packages: str) -> bool:
     """Whether all of them can be used here."""
     return all(_installed(package) >= _WANTED[package][0] for package in packages)
+
+
+def look() -> None:
+    """Look for all of them once, for all processes that are forked from this one."""
+    for package in _WANTED:
+        _installed(package)
 
 
 def tell_what_is_missing() -> None:
@@ -43,6 +48,7 @@ def tell_what_is_missing() -> None:
         logger.info("Missing in this project's Python, or too old: %s", ", ".join(missing))
 
 
+@cache
 def _installed(package: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in version(package).split(".")[:2]) if find_spec(package) else (-1,)

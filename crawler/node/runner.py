@@ -36,7 +36,7 @@ from crawler.net.egress import EgressBlockedError, require_guard
 from crawler.node.arguments import SpiderArguments, complete, for_constructor, replaced
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
 from crawler.orders import AttemptOrder, node_rules, read_order
-from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
+from crawler.project_guard import OVERRULED, ProjectSettings, choices, keep_settings, project_settings
 from crawler.report.failures import exception_reason, first_error
 from crawler.report.progress import report_breakdown
 from crawler.scrapy_versions import (
@@ -68,7 +68,7 @@ def preload() -> None:
     imports nothing of the project, because the crawls can be of any of its versions.
     """
     if not os.environ.get(PROJECTS_PYTHON):
-        import_everything(project_settings())
+        import_everything(keep_settings())
         return
     settings = ProjectSettings()
     settings.set("ADDONS", {})
@@ -392,6 +392,7 @@ _NOT_USED = re.compile(r"\.(ftp|s3|h2|remote_control|telnet)\b|FTP|S3|GCS")
 
 
 def import_everything(settings: BaseSettings) -> None:
+    extras.look()
     for name in _LATER:
         with suppress(ImportError):  # a project's own Python may lack it
             importlib.import_module(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,14 @@ from scrapy.utils.conf import build_component_list
 
 from crawler.addon import DiscoveryBot
 from crawler.net.egress import EgressDownloadHandler, HandlerRefusedError
-from crawler.project_guard import OUR_ADDONS, ProjectGuard, ProjectSettings, in_folder
+from crawler.project_guard import (
+    OUR_ADDONS,
+    ProjectGuard,
+    ProjectSettings,
+    in_folder,
+    keep_settings,
+    project_settings,
+)
 from crawler.setting_names import ALLOWED_HANDLERS, ATTEMPT_DIR, NODE_LOG_LEVEL
 
 
@@ -131,6 +140,57 @@ def test_nothing_ranks_above_the_command_line_where_ours_rank() -> None:
     settings.set("ADDONS", {Theirs: 1})
     AddonManager.load_pre_crawler_settings(settings)
     assert settings.getbool("REMOTE_CONTROL_ENABLED") is False
+
+
+def _content(settings: BaseSettings) -> dict[str, Any]:
+    """Values and priorities, those of components too."""
+    values = {name: settings[name] for name in settings}
+    return {
+        name: (settings.getpriority(name), _content(value) if isinstance(value, BaseSettings) else value)
+        for name, value in values.items()
+    }
+
+
+def test_a_copy_is_as_scrapys_own_and_shares_nothing_that_changes() -> None:
+    settings = ProjectSettings()
+    settings.set("DOWNLOADER_MIDDLEWARES", {Other: 7}, "spider")
+    settings.set("NAMES", [["one"]])
+    twin = settings.copy()
+    assert isinstance(twin, ProjectSettings)
+    before = deepcopy(_content(settings))
+    assert _content(twin) == before
+    settings["NAMES"][0].append("two")
+    settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", Theirs, 8)
+    settings["DOWNLOAD_HANDLERS_BASE"]["ftp"] = None
+    settings.set("USER_AGENT", "other", "cmdline")
+    settings.freeze()
+    assert _content(twin) == before
+    twin.set("USER_AGENT", "third", "cmdline")
+
+
+def test_kept_settings_serve_the_same_project_and_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "kept_settings.py").write_text("BOT_NAME = 'kept'\nNAMES = ['one']\n")
+    (tmp_path / "other_settings.py").write_text("BOT_NAME = 'other'\n")
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = kept_settings\nother = other_settings\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("SCRAPY_PROJECT", "SCRAPY_SETTINGS_MODULE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("crawler.project_guard._kept", {})
+    found = _content(project_settings())
+    monkeypatch.delenv("SCRAPY_SETTINGS_MODULE")
+    keep_settings()
+    monkeypatch.delenv("SCRAPY_SETTINGS_MODULE")
+    (tmp_path / "scrapy.cfg").unlink()  # not read again
+    kept = project_settings()
+    assert _content(kept) == found
+    assert os.environ["SCRAPY_SETTINGS_MODULE"] == "kept_settings"
+    kept["NAMES"].append("two")
+    monkeypatch.delenv("SCRAPY_SETTINGS_MODULE")
+    assert project_settings()["NAMES"] == ["one"]
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "other_settings")
+    assert project_settings()["BOT_NAME"] == "other"
 
 
 # --- where files are written
