@@ -39,6 +39,8 @@ class DescribedAPI(FastAPI):
             sorted({**stream_schemas(), **_REFUSAL, **components["schemas"], **errors.schemas()}.items())
         )
         components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
+        # said once, for all operations: of one that says it itself, generators make a call that has to have a key
+        document["security"] = [{_SCHEME: []}, {_SESSION: []}, {}]
         for event in document["webhooks"].values():
             # what FastAPI says of a body that is not as described: it is the receiver's business
             event["post"]["responses"].pop("422", None)
@@ -47,7 +49,7 @@ class DescribedAPI(FastAPI):
         scopes = scopes_of(self.routes)
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
-                operation["security"] = _security(scopes[f"{method.upper()} {path}"])
+                operation.update(_access(scopes[f"{method.upper()} {path}"]))
                 for parameter in operation.get("parameters", ()):
                     _forbid_null(parameter["schema"])
                 if "requestBody" in operation:
@@ -91,9 +93,9 @@ def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
     return dict(reversed([*found]))
 
 
-def _security(scope: Scope | None) -> list[dict[str, list[str]]]:
-    """What a request needs: a key with the route's scope, or a session; nothing while there are no keys."""
-    return [] if scope is None else [{_SCHEME: [scope]}, {_SESSION: []}, {}]
+def _access(scope: Scope | None) -> dict[str, Any]:
+    """What a request needs: the route's scope, of its key or its session, where there are keys; or nothing."""
+    return {"security": []} if scope is None else {"x-scope": scope}
 
 
 def _forbid_null(schema: dict[str, Any]) -> None:
