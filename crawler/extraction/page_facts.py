@@ -30,12 +30,17 @@ def _xpath(path: str) -> Callable[[Any], Any]:
 
 _titles = _xpath("//title[not(ancestor::svg)]")
 _hrefs = _xpath("//a/@href")
+_followed_hrefs = _xpath(
+    f"//a[not(contains(concat(' ', normalize-space({_LOWER.format('@rel')}), ' '), ' nofollow '))]/@href"
+)
 _base = _xpath("string(//base/@href)")
 _headings = _xpath("//h1|//h2|//h3|//h4|//h5|//h6")
 _visible_text = _xpath("//body//text()[not(parent::script or parent::style or parent::template or parent::noscript)]")
 _metas = _xpath("//meta[@content]")
 _canonical = _xpath(f"string(//link[{_LOWER.format('@rel')}='canonical']/@href)")
 _json_ld = _xpath(f"//script[{_LOWER.format('@type')}='application/ld+json']/text()")
+#: Directives of a page by which none of its links is to be followed.
+_NO_LINKS = frozenset({"nofollow", "none"})
 
 
 class PageFacts:
@@ -50,9 +55,13 @@ class PageFacts:
             for meta in reversed(_metas(self.root))
         }
 
-    def links(self) -> Iterator[str]:
-        """Absolute URLs of the page's `<a href>`, in their order, as they are written."""
-        for href in _hrefs(self.root):
+    def links(self, *, obey_nofollow: bool = False) -> Iterator[str]:
+        """Absolute URLs of the page's `<a href>`, in their order, as they are written; with `obey_nofollow` without
+        those that the page asks robots not to follow.
+        """
+        if obey_nofollow and not _NO_LINKS.isdisjoint(self._robots()):
+            return
+        for href in (_followed_hrefs if obey_nofollow else _hrefs)(self.root):
             with suppress(ValueError):
                 yield urljoin(self.base, str(href).strip())
 

@@ -11,7 +11,7 @@ from scrapy.http import HtmlResponse, Response
 from scrapy.utils.response import get_base_url
 
 from crawler.extraction.page_facts import PageFacts
-from crawler.spiders.site_spider import FilteredParams, SiteSpider
+from crawler.spiders.site_spider import SiteSpider, WalkParams
 
 Format = Literal["text", "markdown", "html"]
 #: Beyond either of these a page is left alone: trafilatura takes up to 0.1 ms an element, and cannot be interrupted.
@@ -100,7 +100,7 @@ def _tags(document: Any) -> list[str]:
 PRELOAD = ("re2", "trafilatura", "trafilatura.readability_lxml")
 
 
-class ArticleParams(FilteredParams):
+class ArticleParams(WalkParams):
     """Parameters of `article`."""
 
     format: Format = Field(

@@ -17,7 +17,7 @@ from crawler.extraction.reader import ObjectReader, Select, selector
 from crawler.extraction.rules import MAX_FIELDS, Fields, NextLink, Page, PageParam, Selector, SlowRulesError
 from crawler.frontier.spider_state import KeptSet
 from crawler.report.progress import encode
-from crawler.spiders.site_spider import MAY_LEAVE, FilteredParams, PageTextParams, SiteSpider
+from crawler.spiders.site_spider import MAY_LEAVE, PageTextParams, SiteSpider, WalkParams
 
 #: Modules that the warm process imports for crawls that may need them.
 PRELOAD = ("re2", "dateparser.date")
@@ -29,7 +29,7 @@ _NUMBER = "extract_page"
 Levels = Annotated[list[Selector], Field(max_length=MAX_LEVELS)]
 
 
-class ExtractParams(FilteredParams, PageTextParams):
+class ExtractParams(WalkParams, PageTextParams):
     """Parameters of `extract`."""
 
     fields: Annotated[Fields, Field(min_length=1, max_length=MAX_FIELDS)] = Field(
@@ -79,6 +79,10 @@ class ExtractSpider(SiteSpider):
         self._seen = KeptSet()
         self.kept_state["seen"] = self._seen
         self._warned: set[str] = set()
+
+    @property
+    def walks(self) -> bool:
+        return self._walks
 
     def parse(self, response: Response) -> Iterator[Any]:
         if not self.is_readable(response):

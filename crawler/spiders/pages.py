@@ -18,7 +18,7 @@ from crawler.extraction.page_urls import UrlFilter, page_url
 from crawler.extraction.reader import Select, selector
 from crawler.report.failures import status_reason
 from crawler.setting_names import MAX_ITEMS, MAX_PAGES
-from crawler.spiders.site_spider import Css, FilteredParams, is_html
+from crawler.spiders.site_spider import Css, WalkParams, is_html
 from crawler.spiders.sitemap import SitemapEntry, SitemapWalker
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _unseen: Callable[[Any], Any] = etree.XPath("//script|//style|//noscript|//templ
 Tags = Annotated[list[Css], Field(max_length=50)]
 
 
-class PagesParams(FilteredParams):
+class PagesParams(WalkParams):
     """Parameters of `pages`."""
 
     formats: Annotated[list[Format], Field(max_length=4)] = Field(

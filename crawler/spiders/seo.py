@@ -13,19 +13,20 @@ from crawler.extraction.page_facts import PageFacts
 from crawler.extraction.page_urls import page_url, site_of
 from crawler.frontier.spider_state import KeptState
 from crawler.report.failures import exception_reason, is_error
-from crawler.spiders.site_spider import MAY_LEAVE, OK, PageTextParams, SiteParams, SiteSpider, is_html
+from crawler.spiders.site_spider import MAY_LEAVE, OK, PageTextParams, SiteParams, SiteSpider, WalkParams, is_html
 
 if TYPE_CHECKING:
     from scrapy.http import Headers
     from twisted.python.failure import Failure
 
 
+PRELOAD = ("re2",)
 #: Most links of each kind that an item lists; its counts include all links.
 MAX_LINKS = 1000
 _FIRST_ERROR_STATUS = 400
 
 
-class SeoParams(PageTextParams):
+class SeoParams(WalkParams, PageTextParams):
     """Parameters of `seo`."""
 
     check_external: bool = Field(
@@ -46,6 +47,7 @@ class SeoSpider(SiteSpider):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._wanted = self.params.url_filter()
         self.ledger = LinkLedger()
         self.kept_state["ledger"] = self.ledger
 
@@ -98,8 +100,10 @@ class SeoSpider(SiteSpider):
         external = [url for url in links if not self.is_internal(url)]
         yield self.with_page({**answer(response), **facts.as_item(), **listed(internal, external)}, response)
         depth = response.meta["depth"] + 1
+        asked_for = facts.links(obey_nofollow=self.params.obey_nofollow)
+        followed = {url for url in map(page_url, asked_for) if url and self._wanted.takes(url)}
         for url in internal:
-            if self.frontier.admits(url, depth):
+            if url in followed and self.frontier.admits(url, depth):
                 self.ledger.expect(url)
                 yield from self.follow(url, depth)
             yield from self.mention(url, response.url)

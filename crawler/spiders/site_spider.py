@@ -17,7 +17,7 @@ from crawler.frontier.scheduler import together
 from crawler.frontier.spider_state import KeptSet, KeptState
 from crawler.render.setup import render_meta
 from crawler.report.crawl_limits import is_page
-from crawler.setting_names import RENDER_PAGES
+from crawler.setting_names import MAX_ITEMS, MAX_PAGES, RENDER_PAGES
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Key in the meta of requests that may leave the site: start URLs, wherever they lead, and checks of external links.
 MAY_LEAVE = "may_leave_site"
+#: Pages of a crawl that follows all links and has no limit of its own: calendars and filters never end.
+MOST_PAGES = 10_000
+_LIMITS = (MAX_PAGES, MAX_ITEMS)
 OK = range(200, 300)
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 _check_css, _css_field = formatted("css-selector")
@@ -71,6 +74,15 @@ class FilteredParams(SiteParams):
         return UrlFilter(self.include, self.exclude)
 
 
+class WalkParams(FilteredParams):
+    """Parameters of spiders that follow the links of a site."""
+
+    obey_nofollow: bool = Field(
+        default=False,
+        description="Follow no link with `rel=nofollow`, and none of a page that asks robots for it (`nofollow`).",
+    )
+
+
 class SiteSpider(Spider):
     """Fetches the pages of the start URLs' sites, each once, down to `depth` (0: the start URLs alone)."""
 
@@ -108,10 +120,18 @@ class SiteSpider(Spider):
         if not spider.params.obey_robots:
             crawler.settings.set("ROBOTSTXT_OBEY", value=False, priority="cmdline")
         crawler.settings.set(RENDER_PAGES, spider.params.render, priority="cmdline")
+        if spider.walks and not spider.frontier.by_level and not any(map(crawler.settings.getint, _LIMITS)):
+            spider.logger.info("Without depth, max_pages or max_items, the crawl ends after %d pages", MOST_PAGES)
+            crawler.settings.set(MAX_PAGES, MOST_PAGES, priority="cmdline")
         crawler.signals.connect(spider.stay_on_site, signals.request_scheduled)
         crawler.signals.connect(spider.skip_body, signals.headers_received)
         crawler.signals.connect(spider.begin_next_level, signals.spider_idle)
         return spider
+
+    @property
+    def walks(self) -> bool:
+        """Whether it follows links wherever on the site they lead."""
+        return isinstance(self.params, WalkParams)
 
     async def start(self) -> AsyncIterator[Request]:
         for start_url in self.start_urls:
@@ -147,7 +167,8 @@ class SiteSpider(Spider):
     def walk(self, response: HtmlResponse, wanted: UrlFilter) -> Iterator[Request]:
         """Requests for the pages of the site that this one links to."""
         depth = response.meta["depth"] + 1
-        for url in dict.fromkeys(url for url in map(self.address, PageFacts(response).links()) if url):
+        links = PageFacts(response).links(obey_nofollow=getattr(self.params, "obey_nofollow", False))
+        for url in dict.fromkeys(url for url in map(self.address, links) if url):
             if self.is_internal(url) and wanted.takes(url) and self.frontier.admits(url, depth):
                 yield from self.follow(url, depth)
 

@@ -206,3 +206,24 @@ def _walk(start: str, depth_limit: int) -> dict[str, int]:
                     following.append(link)
         level = following
     return found
+
+
+def test_nofollow_is_obeyed_where_that_is_asked_for(run: Run) -> None:
+    pages = {
+        "/": html('<a href="/a" rel="external NoFollow">a</a><a href="/b" rel="nofollower">b</a><a href="/c">c</a>'),
+        "/b": Reply(links("/behind-b"), headers={"X-Robots-Tag": "nofollow"}),
+        "/c": html('<meta name="robots" content="None"><a href="/behind-c">behind</a>'),
+        **dict.fromkeys(("/a", "/behind-b", "/behind-c"), html("a page")),
+    }
+    with Site(pages) as site:
+        obeyed = run("seo", site.url, params={"obey_nofollow": True})
+        assert sorted(urlsplit(page["url"]).path for page in obeyed.pages) == ["/", "/b", "/c"]
+        start = next(page for page in obeyed.pages if urlsplit(page["url"]).path == "/")
+        assert start["internal_links"] == [f"{site.url}{path}" for path in ("/a", "/b", "/c")]
+        assert len(run("seo", site.url).pages) == len(pages)
+
+
+def test_a_calendar_is_left_out_by_a_pattern(run: Run) -> None:
+    with Site({"/": links("/calendar/1", "/about"), "/about": links("/calendar/2")}) as site:
+        crawl = run("seo", site.url, params={"exclude": ["/calendar/"]})
+        assert (sorted(site.paths()), crawl.broken) == (["/", "/about"], [])
