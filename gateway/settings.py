@@ -372,6 +372,9 @@ class ScrapydSettings(NodeSettings):
     project_sources: Listed = ()
     #: Whether packages without a wheel are built, which runs their code as Scrapyd's own user.
     project_build_sources: bool = False
+    #: Whether a project that cannot be imported gets well-known packages that it does not declare, and, if it has not
+    #: been changed for a year, what there was then.
+    project_lenient: bool = False
     #: Pythons, in addition to the node's own, that a project may ask for (comma-separated): `found` for those on the
     #: machine, `download`, or folders that contain some.
     project_pythons: Listed = ("found",)

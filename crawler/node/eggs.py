@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
 from scrapyd.eggstorage import FilesystemEggStorage
@@ -21,6 +21,7 @@ from crawler.node.unpacking import UNPACKED
 from gateway.contract.outbox import read_file, write_atomically
 from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
+from gateway.contract.requirements import Conditions
 from gateway.crash_points import state_change
 from gateway.private_names import require_names
 
@@ -158,6 +159,23 @@ NO_SPIDERS = b"[]"
 MAX_LISTING = 16 << 20
 
 
+class Leniency(NamedTuple):
+    """What a lenient node has changed so that an egg can be run."""
+
+    #: Distributions that it imports and does not declare.
+    added: tuple[str, ...] = ()
+    #: The day (ISO) of the versions that it depends on.
+    as_of: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines for the end of its requirements."""
+        return [*self.added, *Conditions(exclude_newer=self.as_of).comments]
+
+
+AS_DECLARED = Leniency()
+
+
 class Contents(BaseModel):
     """The content of the file beside an egg."""
 
@@ -170,6 +188,7 @@ class Contents(BaseModel):
     folder: Path
     #: The environment with what it depends on, relative to the folder of all virtual environments.
     venv: Path | None = None
+    leniency: Leniency = AS_DECLARED
     spiders: list[SpiderInfo]
 
     def module_of(self, spider: str) -> str | None:
@@ -249,14 +268,23 @@ class EggContents:
         return [self._storage.unpacked / contents.folder, *filter(None, [self.venv(contents)])]
 
     @state_change("node.write_listing")
-    def keep(self, project: str, version: str, egg: Path, venv: Path | None, spiders: list[SpiderInfo]) -> None:
+    def keep(
+        self,
+        project: str,
+        version: str,
+        egg: Path,
+        venv: Path | None,
+        spiders: list[SpiderInfo],
+        *,
+        leniency: Leniency = AS_DECLARED,
+    ) -> None:
         """Note what is in the stored egg, which lies unpacked in the folder `egg`. Raises `OSError`."""
         stamp = self._stamp(project, version)
         if stamp is None:
             return
         path = self._storage.listing_path(project, version)
         folder, place = egg.relative_to(self._storage.unpacked), venv and venv.relative_to(self._storage.venvs)
-        contents = Contents(egg=stamp, folder=folder, venv=place, spiders=spiders)
+        contents = Contents(egg=stamp, folder=folder, venv=place, leniency=leniency, spiders=spiders)
         self._known[path] = contents
         write_atomically(path, contents.model_dump_json().encode())
 

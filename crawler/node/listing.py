@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from crawler.node import projects
-from crawler.node.missing import advice_on_missing
+from crawler.node.missing import advice_on_missing, undeclared
 from gateway.contract.param_formats import RESERVED_PARAMS
 from gateway.contract.reasons import Reason
 from gateway.contract.requirements import OLDEST_SCRAPY
@@ -60,7 +60,18 @@ def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
         projects.check_names(projects.read_egg(path))
         return {"spiders": _import_spiders(projects.activate(path), project, version)}
     except projects.EggError as error:
-        return {"problem": str(error), "reason": error.reason}
+        return {"problem": str(error), "reason": error.reason, **_what_may_help(error.__cause__, path)}
+
+
+def _what_may_help(error: BaseException | None, path: Path) -> dict[str, Any]:
+    """What might be installed in addition, or whether other versions might do, if it could not be imported."""
+    if not isinstance(error, ImportError | AttributeError | TypeError):
+        return {}
+    missing = (getattr(error, "name", None) or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    egg = projects.read_egg(path)
+    if not missing or missing in egg.packages or find_spec(missing) is not None:
+        return {"is_outdated": missing not in egg.packages}
+    return {"undeclared": undeclared(missing, egg)}
 
 
 def _import_spiders(egg: projects.UnpackedEgg, project: str, version: str | None) -> list[dict[str, Any]]:

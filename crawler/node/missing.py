@@ -19,6 +19,7 @@ _DISTRIBUTIONS = {
     "allauth": "django-allauth",
     "attr": "attrs",
     "bs4": "beautifulsoup4",
+    "bson": "pymongo",
     "cv2": "opencv-python-headless",
     "dateutil": "python-dateutil",
     "docx": "python-docx",
@@ -29,23 +30,52 @@ _DISTRIBUTIONS = {
     "fitz": "PyMuPDF",
     "git": "GitPython",
     "googleapiclient": "google-api-python-client",
+    "gridfs": "pymongo",
     "jwt": "PyJWT",
+    "kafka": "kafka-python",
     "magic": "python-magic",
     "mysql": "mysql-connector-python",
+    "pdfminer": "pdfminer.six",
     "pkg_resources": "setuptools<81",
     "pptx": "python-pptx",
     "psycopg2": "psycopg2-binary",
     "pymysql": "PyMySQL",
     "rest_framework": "djangorestframework",
+    "rotating_proxies": "scrapy-rotating-proxies",
     "scrapyd_api": "python-scrapyd-api",
     "sklearn": "scikit-learn",
     "slugify": "python-slugify",
     "snowflake": "snowflake-connector-python",
     "socks": "PySocks",
     "telegram": "python-telegram-bot",
+    "websocket": "websocket-client",
     "yaml": "PyYAML",
     "zmq": "pyzmq",
 }
+#: Well-known distributions that are called as their module: what Scrapy projects import most, and what Scrapy Cloud's
+#: images have.
+_OF_THE_SAME_NAME = frozenset(
+    {
+        *("aiofiles", "aiohttp", "arrow", "boto", "boto3", "botocore", "cachetools", "certifi", "chardet"),
+        *("chompjs", "click", "cloudscraper", "colorama", "cryptography", "dateparser", "django", "elasticsearch"),
+        *("emoji", "extruct", "fake_useragent", "faker", "feedparser", "flask", "furl", "geopy", "gspread"),
+        *("html2text", "html5lib", "httpx", "ijson", "jinja2", "js2xml", "jsonlines", "jsonpath_ng"),
+        *("jsonschema", "langdetect", "loguru", "markdown", "mongoengine", "motor", "msgpack", "numpy", "openpyxl"),
+        *("pandas", "pdfplumber", "peewee", "phonenumbers", "pika", "playwright", "price_parser", "psutil"),
+        *("psycopg", "pycountry", "pydantic", "pymongo", "pypdf", "PyPDF2", "pyquery", "pytz", "rapidfuzz"),
+        *("redis", "regex", "requests", "requests_html", "scrapinghub", "scrapy_crawlera", "scrapy_deltafetch"),
+        *("scrapy_djangoitem", "scrapy_fake_useragent", "scrapy_playwright", "scrapy_poet", "scrapy_proxies"),
+        *("scrapy_redis", "scrapy_selenium", "scrapy_splash", "scrapy_user_agents", "scrapy_zyte_api"),
+        *("scrapy_zyte_smartproxy", "scrapyd", "selenium", "sentry_sdk", "shapely", "simplejson", "six"),
+        *("spidermon", "sqlalchemy", "stem", "structlog", "tabulate", "tenacity", "toml", "tqdm", "ujson"),
+        *("unidecode", "urllib3", "validators", "web_poet", "webdriver_manager", "websockets", "xlrd"),
+        *("xlsxwriter", "xlwt", "xmltodict", "zeep"),
+    }
+)
+#: By module. All else is a guess: under the name of a module somebody may have uploaded something else.
+_WELL_KNOWN = {**{module: module.replace("_", "-") for module in _OF_THE_SAME_NAME}, **_DISTRIBUTIONS}
+#: All that a node may add to what a project declares.
+ADDABLE = frozenset(_WELL_KNOWN.values())
 #: Namespace packages, which many distributions share.
 _NAMESPACES = frozenset({"azure", "google", "zope"})
 #: Modules of Python 2 that Python 3 does not have.
@@ -70,11 +100,17 @@ def advice_on_missing(missing: str, egg: UnpackedEgg) -> str:
     )
 
 
+def undeclared(missing: str, egg: UnpackedEgg) -> str | None:
+    """The well-known distribution that surely has `missing`; `None` for any other module, and for the egg's own."""
+    is_own = missing in _elsewhere(egg) or _inside(missing, egg) is not None
+    return None if is_own else _WELL_KNOWN.get(missing)
+
+
 def distribution_of(module: str) -> str:
     """The name of the package that probably has the module, guessed from the module's name."""
     if module in _NAMESPACES:
         return f"the distribution of {module}.…"
-    return _DISTRIBUTIONS.get(module, module)
+    return _WELL_KNOWN.get(module, module)
 
 
 def _elsewhere(egg: UnpackedEgg) -> dict[str, str]:

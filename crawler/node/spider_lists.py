@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from scrapyd.exceptions import RunnerError
@@ -31,9 +32,10 @@ from twisted.logger import Logger
 from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import InstallingError, NodeUnfitError, reason_behind
 from crawler.node.config import NodeConfig, allowed
-from crawler.node.eggs import NO_SPIDERS, EggContents, EggStorage, described, stored_version
+from crawler.node.eggs import AS_DECLARED, NO_SPIDERS, EggContents, EggStorage, Leniency, described, stored_version
 from crawler.node.fork import NOTHING_TOLD, ForkedListing, ForkServer
 from crawler.node.listing import MEMORY
+from crawler.node.missing import ADDABLE
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import COMMAND_TIMEOUT, Command, CommandError
@@ -42,9 +44,21 @@ from crawler.node.unpacking import Holds, prepare, take_away
 from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
 from crawler.render.setup import has_playwright
-from gateway.contract.outbox import CATALOG, CLOCK, DEPLOYED, NOTED, is_there, remove_tree, write_atomically
+from gateway.clock import utc_now
+from gateway.contract.crawl import MAX_REQUIREMENTS
+from gateway.contract.outbox import (
+    CATALOG,
+    CLOCK,
+    DEPLOYED,
+    NOTED,
+    is_there,
+    read_file,
+    remove_tree,
+    write_atomically,
+)
 from gateway.contract.reasons import LIMITS, Reason
 from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
+from gateway.contract.requirements import CHANGED, read_conditions
 from gateway.crash_points import state_change
 
 log = Logger()
@@ -70,9 +84,15 @@ class Listing(BaseModel):
     #: Why it cannot be run, in words and as a code.
     problem: str | None = None
     reason: Reason | None = None
-    #: The unpacked egg, and the environment with what it depends on. Scrapyd sets both, not the listing process.
+    #: What may help if it cannot be run: a well-known distribution that it imports and does not declare, and whether
+    #: other versions of what it depends on might do.
+    undeclared: str | None = None
+    is_outdated: bool = False
+    #: The unpacked egg, the environment with what it depends on, and what this node has changed in that. Scrapyd sets
+    #: these, not the listing process.
     egg: Path | None = None
     venv: Path | None = None
+    leniency: Leniency = AS_DECLARED
 
 
 #: Module that unpacks an egg, always as Scrapyd's own user.
@@ -88,6 +108,44 @@ class _Unpacked(BaseModel):
     problem: str | None = None
     unfit: str | None = None
     reason: Reason | None = None
+
+
+class _Examined(NamedTuple):
+    """An unpacked egg that is to be listed, as for `SpiderLists.examine`."""
+
+    folder: Path
+    project: str
+    version: str
+    fresh: bool
+    within: float | None
+
+
+#: For this long a project is not taken for an old one.
+_LATELY = timedelta(days=365)
+#: Why an egg may be refused because what it depends on has changed since it was written.
+_OF_ANOTHER_TIME = frozenset({Reason.REQUIREMENTS_UNMET, Reason.BUILD_FAILED})
+
+
+#: What is said of a project that has not been changed since that day.
+_TRY_DAY = ". It was last changed on {0}: try it with what there was then (`discoverybot deploy --as-of {0}`)"
+_DAY_TRIED = ". With what there was on {}, when it was last changed, it cannot be run either"
+
+
+def outdated_since(egg: Path) -> str:
+    """The day on which the project in an unpacked egg was last changed; empty if that is unknown, was lately, or if
+    its requirements name a day themselves.
+    """
+    with suppress(OSError, ValueError):
+        changed = date.fromisoformat(read_file(egg / CHANGED, 100).decode("ascii").strip())
+        requirements = requirements_of(egg)
+        text = read_file(requirements, MAX_REQUIREMENTS).decode("utf-8", "replace") if requirements else ""
+        if utc_now().date() - changed > _LATELY and not read_conditions(text).exclude_newer:
+            return changed.isoformat()
+    return ""
+
+
+def _with_advice(listing: Listing, advice: str) -> Listing:
+    return listing.model_copy(update={"problem": f"{listing.problem}{advice}"})
 
 
 class SpiderLists(Service):
@@ -183,24 +241,50 @@ class SpiderLists(Service):
             raise NodeUnfitError(f"it cannot be unpacked: {unpacked.unfit}", unpacked.reason)
         if unpacked.folder is None:
             return Listing(problem=unpacked.problem or "it cannot be unpacked", reason=unpacked.reason)
-        venv = None
         self._venvs.forget(project, version)
         self._awaited.pop(unpacked.folder, None)
-        if (requirements := requirements_of(unpacked.folder)) is not None:
-            try:
-                built = await self._venvs.build(requirements, project, version, fresh=fresh, within=within)
-            except InstallingError:
-                self._awaited[unpacked.folder] = time.monotonic()
-                raise
+        try:
+            return await self._suited(_Examined(unpacked.folder, project, version, fresh=fresh, within=within))
+        except InstallingError:
+            self._awaited[unpacked.folder] = time.monotonic()
+            raise
+
+    async def _suited(self, egg: _Examined) -> Listing:
+        """The listing with what the egg declares. If it cannot be run with that, a lenient node adds what it does not
+        declare, as long as that is well known, and then takes the versions of the day on which it was last changed.
+        """
+        day, given, today = outdated_since(egg.folder), AS_DECLARED, Listing()
+        while (listing := await self._listed_with(egg, given)).problem is not None:
+            today = today if given.as_of else listing
+            is_old = bool(day) and (listing.is_outdated or listing.reason in _OF_ANOTHER_TIME)
+            if not self._settings.project_lenient:
+                return _with_advice(listing, _TRY_DAY.format(day)) if is_old else listing
+            # the listing process runs the egg's code, so its answer is checked
+            if listing.undeclared in ADDABLE - {*given.added}:
+                given = given._replace(added=(*given.added, listing.undeclared))
+            elif is_old and not given.as_of:
+                given = given._replace(as_of=day)
+            else:
+                return _with_advice(today, _DAY_TRIED.format(day)) if given.as_of else listing
+        return listing
+
+    async def _listed_with(self, egg: _Examined, given: Leniency) -> Listing:
+        """Install what the egg depends on, with what it is `given`, and list its spiders."""
+        venv, requirements = None, requirements_of(egg.folder)
+        if requirements is not None or given.lines:
+            content = read_file(requirements, MAX_REQUIREMENTS) if requirements else b""
+            whole = b"\n".join([content, *(line.encode() for line in given.lines)]) if given.lines else content
+            built = await self._venvs.build(whole, egg.project, egg.version, fresh=egg.fresh, within=egg.within)
             if built.venv is None:
                 problem = built.problem or "what it depends on cannot be installed"
-                return Listing(problem=problem, reason=built.reason)
+                added = f"with {', '.join(given.added)}, which it does not declare: " if given.added else ""
+                return Listing(problem=f"{added}{problem}", reason=built.reason)
             venv = built.venv
-            await self._compile(unpacked.folder, venv)
-        account = self._accounts.of(project)
+            await self._compile(egg.folder, venv)
+        account = self._accounts.of(egg.project)
         with account.folder_for_a_moment() as folder:
-            listing = await self._list(project, version, folder, self._eggs.code(unpacked.folder, venv))
-        return listing.model_copy(update={"egg": unpacked.folder, "venv": venv})
+            listing = await self._list(egg.project, egg.version, folder, self._eggs.code(egg.folder, venv))
+        return listing.model_copy(update={"egg": egg.folder, "venv": venv, "leniency": given})
 
     async def _compile(self, egg: Path, venv: Path) -> None:
         """Let a Python that is not the node's own compile the egg. It runs outside of the virtual environment, which
@@ -222,12 +306,17 @@ class SpiderLists(Service):
     def dependencies(self, project: str, version: str) -> dict[str, Any]:
         """How the installation of what this version depends on has gone."""
         contents = self._contents.get(project, version)
-        return self._venvs.told(project, version, self._contents.venv(contents) if contents else None)
+        if contents is None:
+            return self._venvs.told(project, version, None)
+        told = self._venvs.told(project, version, self._contents.venv(contents))
+        return {**told, **contents.leniency._asdict()}
 
     def deployed(self, project: str, version: str, listing: Listing) -> None:
         """Record and publish what an examined egg contains, now that it is deployed. Raises `OSError`."""
         if listing.egg is not None:
-            self._contents.keep(project, version, listing.egg, listing.venv, listing.spiders)
+            self._contents.keep(
+                project, version, listing.egg, listing.venv, listing.spiders, leniency=listing.leniency
+            )
         self.write_catalog()
 
     def undeployed(self) -> None:

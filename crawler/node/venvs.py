@@ -37,7 +37,7 @@ from crawler.node.projects import RUNTIME
 from crawler.node.reactor import reactor
 from crawler.node.spawn import Command, CommandError
 from crawler.node.unpacking import prepare, take_away
-from gateway.contract.crawl import MAX_REQUIREMENTS, REQUIREMENTS, REQUIREMENTS_ON_TOP
+from gateway.contract.crawl import REQUIREMENTS, REQUIREMENTS_ON_TOP
 from gateway.contract.outbox import read_file
 from gateway.contract.reasons import Reason
 from gateway.settings import ScrapydSettings
@@ -149,12 +149,11 @@ class Venvs:
             command.kill("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
 
     async def build(
-        self, requirements: Path, project: str, version: str, *, fresh: bool, within: float | None
+        self, content: bytes, project: str, version: str, *, fresh: bool, within: float | None
     ) -> BuildAnswer:
-        """Install the requirements, or find them installed. Raises `OSError`, and `NodeUnfitError` if this node
-        cannot do it or it takes longer than `within` seconds.
+        """Install what a requirements file with this content asks for, or find it installed. Raises `NodeUnfitError`
+        if this node cannot do it or it takes longer than `within` seconds.
         """
-        content = read_file(requirements, MAX_REQUIREMENTS)
         asked = b"%d" % fresh + content
         going_on = self._going_on.get(asked) or self._told_now(asked)
         if going_on is None:

@@ -102,7 +102,7 @@ class StackPlan:
         # the supervisor's home is closed to them
         variables |= {"HOME": str(self.home)} if self.owner else {}
         urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", self.cache_url), ("BROKER_URL", broker)) if url}
-        return variables | urls | self._building
+        return variables | urls | self._installing
 
     @property
     def _paths(self) -> dict[str, Path]:
@@ -121,15 +121,19 @@ class StackPlan:
         return self.settings.http_cache_redis_url or self.redis.cache_url
 
     @property
-    def _building(self) -> dict[str, str]:
-        """Settings that allow projects to build packages. They apply where the operator is the only user, because
-        there a build can do nothing that a spider could not.
+    def _installing(self) -> dict[str, str]:
+        """Settings that let projects build packages, and help those that do not declare what they import. They apply
+        where the operator is the only user, because there a build can do nothing that a spider could not.
         """
         settings = self.settings
         is_users = {"scrapyd", "gateway"} <= self.names and settings.gateway_address in {LOOPBACK, "::1", "localhost"}
         if not is_users or settings.user_range:
             return {}
-        allowed = {"project_build_sources": "true", "project_sources": ",".join(ANY_SOURCE)}
+        allowed = {
+            "project_build_sources": "true",
+            "project_sources": ",".join(ANY_SOURCE),
+            "project_lenient": "true",
+        }
         return {name.upper(): value for name, value in allowed.items() if name not in settings.model_fields_set}
 
     @property

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from uv import find_uv_bin
 
 from gateway.cli.requirements import EggBuildError, above
-from gateway.contract.requirements import ELSEWHERE
+from gateway.contract.requirements import CHANGED, ELSEWHERE
 
 _ENTRY_POINTS = "EGG-INFO/entry_points.txt"
 
@@ -224,6 +224,7 @@ def _write(
         "EGG-INFO/PKG-INFO": f"Metadata-Version: 1.1\nName: {project.name}\nVersion: {version}\n",
         _ENTRY_POINTS: f"[scrapy]\nsettings = {project.settings}\n",
         ELSEWHERE: "".join(f"{name} {place}\n" for name, place in sorted(elsewhere.items())),
+        **_changed(project.folder),
     }
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as egg:
         for name, path in members.items():
@@ -232,6 +233,16 @@ def _write(
             egg.writestr(
                 zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED
             )  # without a time, so the same egg has the same bytes
+
+
+def _changed(folder: Path) -> dict[str, str]:
+    """A note of the day of the last commit; none for a folder that is in no repository, or was changed since."""
+    try:
+        if _answer(folder, "git", "status", "--porcelain", "--untracked-files=no", "."):
+            return {}
+        return {CHANGED: _answer(folder, "git", "log", "-1", "--format=%cs", ".") + "\n"}
+    except EggBuildError:
+        return {}
 
 
 def _members(

@@ -153,7 +153,7 @@ def deploy(
             needs = None if without else _completed(source, found, day, built)
             if needs is not None:
                 _warn_of_old_scrapy(needs)
-            answer = _deployed(Api(gateway_url(url)), project or name, version, egg, needs)
+            answer = _deployed(api := Api(gateway_url(url)), project or name, version, egg, needs)
     except ApiError as error:
         nodes = error.detail.get("nodes", ()) if isinstance(error.detail, dict) else ()
         if as_json and nodes:
@@ -164,11 +164,19 @@ def deploy(
         print_node_answers(nodes)
         taken = sum(node["accepted"] for node in nodes)
         raise ApiError(f"deployed on {taken} of {len(nodes)} nodes", error.exit_code) from None
+    _warn(api, answer["project"], version)
     if as_json:
         print_json(answer)
         return
     print_node_answers(answer["nodes"])
     out.print(f"{answer['project']} {version}: {counted(answer['spiders'], 'spider')}")
+
+
+def _warn(api: Api, project: str, version: str) -> None:
+    """Print what the nodes say of the deployed version's dependencies, once if they agree."""
+    found = _dependencies(api, _dependencies_url(project, version))
+    for warning in dict.fromkeys(line for node in found for line in node.get("warnings", ())):
+        _tell(warning)
 
 
 def _egg(
@@ -251,7 +259,7 @@ def _deployed(api: Api, project: str, version: str, egg: Path, requirements: Egg
     if (size := egg.stat().st_size) > _MAX_EGG:
         raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
     needs = requirements and requirements.content.decode("utf-8", "surrogateescape")
-    with _progress(api, f"{_path(project)}/{quote(version, safe='')}/dependencies"), api.telling():
+    with _progress(api, _dependencies_url(project, version)), api.telling():
         return api.client.deploy(egg, project=project, version=version, requirements=needs)
 
 
@@ -285,6 +293,10 @@ def _dependencies(api: Api, url: str) -> list[dict[str, Any]]:
     except ApiError:
         return []
     return nodes
+
+
+def _dependencies_url(project: str, version: str) -> str:
+    return f"{_path(project)}/{quote(version, safe='')}/dependencies"
 
 
 def _path(project: str) -> str:

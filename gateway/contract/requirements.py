@@ -15,6 +15,8 @@ from packaging.version import InvalidVersion, Version
 #: A file in an egg: it lists modules of the project that are not in the egg, each with its path beside or above
 #: scrapy.cfg.
 ELSEWHERE = "EGG-INFO/elsewhere.txt"
+#: In an egg: the day (ISO) on which the project was last changed, as its repository says.
+CHANGED = "EGG-INFO/changed.txt"
 
 _COMMENT = re.compile(r"^#\s*(requires-python|python|exclude-newer|stack):\s*(\S.*?)\s*$", re.MULTILINE)
 #: A stack of Scrapy Cloud: `scrapy:2.11-20241022`. A stack without a date changes over time.

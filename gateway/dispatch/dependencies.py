@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -65,6 +65,9 @@ class _Said(BaseModel):
     reason: str | None = None
     packages: tuple[str, ...] = ()
     log: str = ""
+    #: What a lenient node has changed: distributions that are not declared, and the day (ISO) of all versions.
+    added: tuple[str, ...] = ()
+    as_of: str = ""
 
 
 class NodeDependencies(NamedTuple):
@@ -81,7 +84,7 @@ class NodeDependencies(NamedTuple):
     #: What is installed, as `name==version`.
     packages: tuple[str, ...] = ()
     log: str = ""
-    #: Advisories about what is installed, as sentences.
+    #: Advisories about what is installed, and what the node has changed so that the version runs, as sentences.
     warnings: tuple[str, ...] = ()
 
 
@@ -89,8 +92,12 @@ class NodeDependencies(NamedTuple):
 _MENDED = {"scrapy": (Version("2.17"), "GHSA-76g3-c3x4-crvx, downloads by s3://, which crawls here cannot make")}
 
 
-def _warnings(packages: Iterable[str]) -> Iterator[str]:
-    for package in packages:
+def _warnings(said: _Said) -> Iterator[str]:
+    if said.added:
+        yield f"not declared, and added: {', '.join(said.added)} (declare it, in requirements.txt or pyproject.toml)"
+    if said.as_of:
+        yield f"it runs with what there was on {said.as_of}, because with what there is today it does not"
+    for package in said.packages:
         name, _, version = package.partition("==")
         with suppress(KeyError, InvalidVersion):
             mended, advisory = _MENDED[name.lower()]
@@ -136,5 +143,5 @@ class Dependencies:
         except ValidationError:
             return NodeDependencies(node.id, "unknown", "its answer is of another release")
         reason = reason_of(answer.reason)
-        warnings = tuple(_warnings(answer.packages))
+        warnings = tuple(_warnings(answer))
         return NodeDependencies(node.id, answer.state, answer.message, reason, answer.packages, answer.log, warnings)

@@ -277,7 +277,11 @@ class NodeDependenciesView(BaseModel):
     )
     packages: list[str] = Field(description="What is installed, as `name==version`.")
     log: str = Field(description="What the installer has said so far.")
-    warnings: list[str] = Field(default=[], description="Known vulnerabilities of what is installed, as sentences.")
+    warnings: list[str] = Field(
+        default=[],
+        description="Known vulnerabilities of what is installed, and "
+        "what a node has changed so that the version runs (`PROJECT_LENIENT`), as sentences.",
+    )
 
 
 class DependenciesView(BaseModel, json_schema_extra={"examples": [_DEPENDENCIES, _FAILED]}):

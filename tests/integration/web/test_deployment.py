@@ -451,3 +451,15 @@ def test_a_scrapy_with_a_known_vulnerability_is_warned_of(
     assert "Scrapy 2.14.1" in warning
     assert "GHSA-76g3-c3x4-crvx" in warning
     assert "pin 2.17" in warning
+
+
+class Lenient(OtherRelease):
+    answer: ClassVar[dict[str, Any]] = {"state": "ready", "added": ["six", "furl"], "as_of": "2024-10-22"}
+
+
+def test_what_a_node_has_changed_so_that_it_runs_is_told(
+    door: httpx2.Client, node: Node, living: Callable[..., None]
+) -> None:
+    added, of_its_time = told_by(Lenient, door, node, living)["warnings"]
+    assert added.startswith("not declared, and added: six, furl (declare")
+    assert "with what there was on 2024-10-22" in of_its_time

@@ -13,13 +13,11 @@ from gateway.settings import ScrapydSettings
 
 
 def test_nothing_is_installed_once_scrapyd_is_shut_down(tmp_path: Path) -> None:
-    requirements = tmp_path / "requirements.txt"
-    requirements.write_text("colour\n")
     venvs = Venvs(ScrapydSettings(), tmp_path / "venvs")
     venvs.start()
     venvs.stop()
     errors: list[BaseException] = []
-    build: Deferred[BuildAnswer] = ensureDeferred(venvs.build(requirements, "shop", "1", fresh=True, within=None))
+    build: Deferred[BuildAnswer] = ensureDeferred(venvs.build(b"colour\n", "shop", "1", fresh=True, within=None))
     build.addErrback(lambda failure: errors.append(failure.value))
     (error,) = errors
     with pytest.raises(NodeUnfitError, match="interrupted"):

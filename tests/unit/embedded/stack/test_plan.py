@@ -148,24 +148,28 @@ def test_a_part_of_the_platform_needs_the_addresses_of_the_rest(tmp_path: Path) 
     assert table == {"redis": (), "mongo": (), "worker": ("redis", "mongo")}
 
 
+_ALLOWED = ("PROJECT_BUILD_SOURCES", "PROJECT_SOURCES", "PROJECT_LENIENT")
+
+
 @pytest.mark.parametrize(
-    ("settings", "only", "built"),
+    ("settings", "only", "allowed"),
     [
-        ({}, (), ("true", "https://,http://,ssh://")),
-        ({"project_build_sources": False}, (), (None, "https://,http://,ssh://")),
+        ({}, (), ("true", "https://,http://,ssh://", "true")),
+        ({"project_build_sources": False}, (), (None, "https://,http://,ssh://", "true")),
+        ({"project_lenient": False}, (), ("true", "https://,http://,ssh://", None)),
         # others may deploy here, or what they deploy has users of its own
-        ({"gateway_host": "0.0.0.0"}, (), (None, None)),
-        ({"node_uids": "20000-20099"}, (), (None, None)),
-        ({"scrapyd_password": "shared"}, ("redis", "mongo", "scrapyd"), (None, None)),
+        ({"gateway_host": "0.0.0.0"}, (), (None, None, None)),
+        ({"node_uids": "20000-20099"}, (), (None, None, None)),
+        ({"scrapyd_password": "shared"}, ("redis", "mongo", "scrapyd"), (None, None, None)),
     ],
 )
-def test_packages_are_built_where_the_operator_is_the_user(
-    tmp_path: Path, settings: dict[str, object], only: tuple[str, ...], built: tuple[str | None, ...]
+def test_more_is_allowed_where_the_operator_is_the_user(
+    tmp_path: Path, settings: dict[str, object], only: tuple[str, ...], allowed: tuple[str | None, ...]
 ) -> None:
     given = Settings.model_validate(settings)
     own = given.model_copy(update={"node_uids": None})
     plan = replace(make_plan(own, tmp_path, free_ports=True, only=only), settings=given)
-    assert tuple(map(plan.environment.get, ("PROJECT_BUILD_SOURCES", "PROJECT_SOURCES"))) == built
+    assert tuple(map(plan.environment.get, _ALLOWED)) == allowed
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,20 @@ def test_a_project_is_built_sent_and_each_nodes_answer_told(gateway: StandIn, ru
         assert egg.read("EGG-INFO/entry_points.txt") == b"[scrapy]\nsettings = shop.settings\n"
 
 
+def test_what_nodes_warn_of_is_told_once(gateway: StandIn, run: Run, project: Path) -> None:
+    answer = {"project": "shop", "version": "1.4", "spiders": 2, "nodes": [node("n1"), node("n2"), node("n3")]}
+    gateway.says("POST /projects/shop/versions", Answer(200, answer))
+    ready = {"state": "ready", "message": None, "packages": [], "log": ""}
+    warned = [{**ready, "node": name, "warnings": ["not declared, and added: six"]} for name in ("n1", "n2")]
+    # the last is of an older release
+    gateway.says(
+        "GET /projects/shop/versions/1.4/dependencies", Answer(200, {"nodes": [*warned, {**ready, "node": "n3"}]})
+    )
+    done = run("deploy", str(project), "--version", "1.4", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, answer)
+    assert done.stderr == f"{NONE_DECLARED}not declared, and added: six\n"
+
+
 def test_a_refusal_tells_what_each_node_said(gateway: StandIn, run: Run, project: Path) -> None:
     detail = {"field": "egg", "nodes": [node("n1"), node("n2", "No module named 'pandas'")]}
     error = {"code": "node_error", "message": "deployed on 1 of 2 nodes: No module named 'pandas'", "detail": detail}

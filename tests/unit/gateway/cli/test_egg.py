@@ -76,6 +76,19 @@ def test_an_egg_has_all_that_git_has_and_new_files_but_none_that_git_ignores(fol
     assert said == []
 
 
+def test_an_egg_says_when_its_project_was_last_changed_unless_it_was_since(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(folder, "init")
+    assert "EGG-INFO/changed.txt" not in built(folder)[0]
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2019-07-19T23:30:00+0200")
+    git(folder, "add", ".")
+    git(folder, "-c", "user.name=ada", "-c", "user.email=ada@example.com", "commit", "-m", "all")
+    assert built(folder)[0]["EGG-INFO/changed.txt"] == b"2019-07-19\n"
+    (folder / "rules.py").write_text("PRICE = '.sum'")
+    assert "EGG-INFO/changed.txt" not in built(folder)[0]
+
+
 def test_what_is_not_in_the_egg_is_told_where_git_has_nothing(folder: Path) -> None:
     files, _, said = built(folder)
     assert "notes/plan.md" not in files
