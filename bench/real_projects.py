@@ -143,7 +143,8 @@ def checkout(project: Project, folder: Path | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         for step in (
             ("init", "--quiet"),
-            ("fetch", "--quiet", "--depth=1", f"https://github.com/{project.name}", project.commit),
+            # with its history: when its code was last changed counts
+            ("fetch", "--quiet", "--filter=blob:none", f"https://github.com/{project.name}", project.commit),
             ("checkout", "--quiet", "FETCH_HEAD"),
         ):
             subprocess.run(("git", *step), cwd=name, check=True, timeout=DEPLOYED_WITHIN)
@@ -183,9 +184,13 @@ def spiders_of(stack: Stack, project: str) -> list[dict[str, Any]]:
 
 
 def crawled(stack: Stack, spider: dict[str, Any], url: str) -> tuple[bool, str]:
-    """Whether a crawl of the spider has begun, and how it ended. The URL is for spiders without any of their own."""
+    """Whether a crawl of the spider has begun, and how it ended. The URL is for spiders without any of their own,
+    which take start URLs, or declare a parameter `url`.
+    """
     what = {"user_id": "bench", "project": spider["project"], "spider": spider["name"]}
     where = {"start_urls": [url]} if spider["needs_urls"] else {}
+    if "url" in (spider["params_schema"] or {}).get("properties", ()):
+        where |= {"params": {"url": url}}
     limits = {"max_pages": 1, "timeout": ENDED_WITHIN // 2, "max_retries": 0}
     answer = stack.http.post(f"{stack.url}/crawl", json={**what, **where, **limits})
     if answer.status_code != httpx2.codes.OK:

@@ -111,7 +111,10 @@ def _without_variables(egg: str) -> type[Any]:
 
 def _explain(error: BaseException, egg: projects.UnpackedEgg) -> str:
     """One line, as a traceback's last, with the place in the egg and what to do."""
-    line = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, ImportError):  # where a library lies helps nobody
+        text = text.removesuffix(f" ({error.path})")
+    line = " ".join(text.split())[:500]
     places = [(frame.filename, frame.lineno) for frame in _frames(error)]
     if isinstance(error, SyntaxError):  # its file was not run, so it is in no frame
         places.append((error.filename or "", error.lineno))

@@ -58,7 +58,7 @@ from gateway.contract.outbox import (
 )
 from gateway.contract.reasons import LIMITS, Reason
 from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
-from gateway.contract.requirements import CHANGED, read_conditions
+from gateway.contract.requirements import CHANGED, raised_day, read_conditions
 from gateway.crash_points import state_change
 
 log = Logger()
@@ -128,7 +128,7 @@ _OF_ANOTHER_TIME = frozenset({Reason.REQUIREMENTS_UNMET, Reason.BUILD_FAILED})
 
 #: What is said of a project that has not been changed since that day.
 _TRY_DAY = ". It was last changed on {0}: try it with what there was then (`discoverybot deploy --as-of {0}`)"
-_DAY_TRIED = ". With what there was on {}, when it was last changed, it cannot be run either"
+_DAY_TRIED = ". With what there was on {} it cannot be run either"
 
 
 def outdated_since(egg: Path) -> str:
@@ -263,9 +263,9 @@ class SpiderLists(Service):
             if listing.undeclared in ADDABLE - {*given.added}:
                 given = given._replace(added=(*given.added, listing.undeclared))
             elif is_old and not given.as_of:
-                given = given._replace(as_of=day)
+                given = given._replace(as_of=raised_day(day))
             else:
-                return _with_advice(today, _DAY_TRIED.format(day)) if given.as_of else listing
+                return _with_advice(today, _DAY_TRIED.format(given.as_of)) if given.as_of else listing
         return listing
 
     async def _listed_with(self, egg: _Examined, given: Leniency) -> Listing:

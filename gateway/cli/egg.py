@@ -235,14 +235,21 @@ def _write(
             )  # without a time, so the same egg has the same bytes
 
 
+#: Files that decide whether it works with other versions of what it depends on; its workflows and texts do not.
+_DECISIVE = ("*.py", "*requirements*.txt", "*pyproject.toml", "*.lock", "*Pipfile", "*setup.cfg", "*scrapinghub.yml")
+
+
 def _changed(folder: Path) -> dict[str, str]:
-    """A note of the day of the last commit; none for a folder that is in no repository, or was changed since."""
+    """A note of the day of the last commit that has changed what is decisive; none for a folder that is in no
+    repository, or was changed since.
+    """
     try:
-        if _answer(folder, "git", "status", "--porcelain", "--untracked-files=no", "."):
+        if _answer(folder, "git", "status", "--porcelain", "--untracked-files=no", "--", *_DECISIVE):
             return {}
-        return {CHANGED: _answer(folder, "git", "log", "-1", "--format=%cs", ".") + "\n"}
+        day = _answer(folder, "git", "log", "-1", "--format=%cs", "--", *_DECISIVE)
     except EggBuildError:
         return {}
+    return {CHANGED: f"{day}\n"} if day else {}
 
 
 def _members(

@@ -129,7 +129,7 @@ def test_an_old_project_gets_what_there_was_when_it_was_last_changed(lenient: Eg
         (
             "from colour import SHADE",
             old("2024-10-22"),
-            "2024-10-22, when it was last changed, it cannot be run either",
+            "With what there was on 2024-10-22 it cannot be run either",
         ),
         ("from colour import NAME", old("yesterday"), "not in colour 2.0"),
         (

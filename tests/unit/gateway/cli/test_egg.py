@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -76,17 +77,26 @@ def test_an_egg_has_all_that_git_has_and_new_files_but_none_that_git_ignores(fol
     assert said == []
 
 
-def test_an_egg_says_when_its_project_was_last_changed_unless_it_was_since(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def commit(folder: Path, time: str) -> None:
+    git(folder, "add", ".")
+    user = ("-c", "user.name=ada", "-c", "user.email=ada@example.com")
+    command = ["git", *user, "commit", "--message", "change"]
+    subprocess.run(
+        command, cwd=folder, check=True, capture_output=True, env={**os.environ, "GIT_COMMITTER_DATE": time}
+    )
+
+
+def test_an_egg_says_when_its_code_was_last_changed_unless_it_was_since(folder: Path) -> None:
     git(folder, "init")
     assert "EGG-INFO/changed.txt" not in built(folder)[0]
-    monkeypatch.setenv("GIT_COMMITTER_DATE", "2019-07-19T23:30:00+0200")
-    git(folder, "add", ".")
-    git(folder, "-c", "user.name=ada", "-c", "user.email=ada@example.com", "commit", "-m", "all")
+    commit(folder, "2019-07-19T23:30:00+0200")
+    write(folder, {"README.md": "It is archived."})
+    commit(folder, "2026-04-08T12:00:00+0200")
     assert built(folder)[0]["EGG-INFO/changed.txt"] == b"2019-07-19\n"
-    (folder / "rules.py").write_text("PRICE = '.sum'")
+    write(folder, {"requirements.txt": "six"})
     assert "EGG-INFO/changed.txt" not in built(folder)[0]
+    commit(folder, "2026-05-09T12:00:00+0200")
+    assert built(folder)[0]["EGG-INFO/changed.txt"] == b"2026-05-09\n"
 
 
 def test_what_is_not_in_the_egg_is_told_where_git_has_nothing(folder: Path) -> None:
