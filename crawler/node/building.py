@@ -110,6 +110,16 @@ class BuildAnswer(BaseModel):
     unfit: str | None = None
     #: The code of the problem.
     reason: Reason | None = None
+    #: The package that cannot be built, if that is the problem.
+    unbuildable: str | None = None
+
+
+class UnbuildableError(EggError):
+    """A package has no wheel for this Python, and cannot be built here."""
+
+    def __init__(self, package: str, message: str) -> None:
+        super().__init__(Reason.BUILD_FAILED, message)
+        self.package = package
 
 
 # --- which requirements are allowed
@@ -280,6 +290,19 @@ def _at_least(line: str, names: frozenset[str]) -> str:
     return line
 
 
+#: Operators whose version is the oldest that is wanted.
+_OLDEST_OF = frozenset({">=", ">", "==", "~="})
+
+
+def _without_limit(line: str) -> str:
+    """The line without what keeps later versions out."""
+    wanted = _requirement(line)
+    if not wanted.url:
+        oldest = (part.version.removesuffix(".*") for part in wanted.specifier if part.operator in _OLDEST_OF)
+        wanted.specifier = SpecifierSet(",".join(f">={version}" for version in oldest))
+    return str(wanted)
+
+
 def _scrapy(lines: Iterable[str], plan: BuildPlan) -> str:
     """The additional requirement of a Scrapy that a node can run. Unless the project chooses a version, it is not
     later than the node's own, which is the latest that was tested. It is resolved together with all others.
@@ -369,6 +392,8 @@ def build(plan: BuildPlan, log: Log) -> Path:
     """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
     lines, said = read_requirements(plan.requirements, plan), conditions_of(plan.requirements)
     lines = _raised(_with_renderer(_without_others(lines, log), log), log)
+    raised = {canonicalize_name(name) for name in said.at_least.split()}
+    lines = [_without_limit(line) if _names([line]) & raised else line for line in lines]
     if (python := choose(said, plan.pythons, plan.folder)) is None:
         python = _brought(plan, said, log)
     to_render = [*_TO_RENDER.values()] if "scrapy-playwright" in _names(lines) else []
@@ -637,9 +662,9 @@ class Uv:
             if _FULL in text:
                 raise OSError(errno.ENOSPC, text)
             if built := re.search(_BUILDING, text):
-                raise EggError(
-                    Reason.BUILD_FAILED,
-                    f"{failed}: {self._remedy_of_build(built['name'])}. Its last words: {_last_words(said)}",
+                remedy = self._remedy_of_build(built["name"])
+                raise UnbuildableError(
+                    built["name"].partition("==")[0], f"{failed}: {remedy}. Its last words: {_last_words(said)}"
                 )
             reason, remedy = _remedy(text)
             raise EggError(reason, f"{failed}: {remedy}{words[:_MOST_TOLD]}")
@@ -680,7 +705,7 @@ class Uv:
         try:
             self.run(command, failed)
         except EggError as error:
-            if error.reason is not Reason.BUILD_FAILED or _BUILD_LIMITS in self._env:
+            if not isinstance(error, UnbuildableError) or _BUILD_LIMITS in self._env:
                 raise
             self.log.say("cannot be built with the setuptools of today; once more with that of its time")
             limits = self.work / "build-limits.txt"
@@ -880,7 +905,8 @@ def main() -> None:
     try:
         answer = BuildAnswer(venv=build(plan, log))
     except EggError as error:
-        answer = BuildAnswer(problem=str(error), reason=error.reason)
+        package = error.package if isinstance(error, UnbuildableError) else None
+        answer = BuildAnswer(problem=str(error), reason=error.reason, unbuildable=package)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _clear_cache(plan.folder)

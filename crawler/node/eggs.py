@@ -166,11 +166,13 @@ class Leniency(NamedTuple):
     added: tuple[str, ...] = ()
     #: The day (ISO) of the versions that it depends on.
     as_of: str = ""
+    #: Packages whose pinned versions cannot be built: later ones are taken.
+    raised: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
         """Lines for the end of its requirements."""
-        return [*self.added, *Conditions(exclude_newer=self.as_of).comments]
+        return [*self.added, *Conditions(exclude_newer=self.as_of, at_least=" ".join(self.raised)).comments]
 
 
 AS_DECLARED = Leniency()

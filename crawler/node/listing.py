@@ -7,6 +7,7 @@ answer, which is a `Listing` as JSON on stdout. It takes no arguments, because e
 
 from __future__ import annotations
 
+import ast
 import dis
 import gc
 import inspect
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from crawler.node import projects
-from crawler.node.missing import advice_on_missing, undeclared
+from crawler.node.missing import OF_PYTHON_2, advice_on_missing, undeclared
 from gateway.contract.param_formats import RESERVED_PARAMS
 from gateway.contract.reasons import Reason
 from gateway.contract.requirements import OLDEST_SCRAPY
@@ -65,10 +66,10 @@ def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
 
 def _what_may_help(error: BaseException | None, path: Path) -> dict[str, Any]:
     """What might be installed in addition, or whether other versions might do, if it could not be imported."""
-    if not isinstance(error, ImportError | AttributeError | TypeError):
+    egg = projects.read_egg(path)
+    if not isinstance(error, ImportError | AttributeError | TypeError) or _is_of_python_2(error, egg):
         return {}
     missing = (getattr(error, "name", None) or "").partition(".")[0] if isinstance(error, ImportError) else ""
-    egg = projects.read_egg(path)
     if not missing or missing in egg.packages or find_spec(missing) is not None:
         return {"is_outdated": missing not in egg.packages}
     return {"undeclared": undeclared(missing, egg)}
@@ -79,7 +80,8 @@ def _import_spiders(egg: projects.UnpackedEgg, project: str, version: str | None
     try:
         infos = spider_infos(project, version)
     except BaseException as error:
-        raise projects.EggError(Reason.NOT_IMPORTABLE, f"it cannot be imported: {_explain(error, egg)}") from error
+        reason = Reason.PYTHON_MISSING if _is_of_python_2(error, egg) else Reason.NOT_IMPORTABLE
+        raise projects.EggError(reason, f"it cannot be imported: {_explain(error, egg)}") from error
     if not infos:
         raise projects.EggError(
             Reason.SPIDER_MISSING,
@@ -140,13 +142,30 @@ _SYNTAX_OF_PYTHON_2 = re.compile(
 )
 #: What Python 2 has without an import, and Python 3 does not.
 _NAMES_OF_PYTHON_2 = frozenset({"basestring", "raw_input", "reduce", "reload", "unichr", "unicode", "xrange"})
-_ADVICE_ON_PYTHON_2 = ". It is written for Python 2, and crawls need Python 3: convert it (2to3 does most of that)"
+_ADVICE_ON_PYTHON_2 = ". It is written for Python 2{}, and crawls need Python 3: convert it (2to3 does most of that)"
 
 
-def _advice_on_syntax(error: SyntaxError | NameError) -> str:
+def _is_of_python_2(error: BaseException, egg: projects.UnpackedEgg) -> bool:
+    """Whether it cannot be imported because it is written for Python 2. An import may fail before such code does."""
+    if isinstance(error, ImportError):
+        missing = error.name or ""
+        return missing in OF_PYTHON_2 or (missing.startswith("scrapy.") and _code_of_python_2(egg) is not None)
     if isinstance(error, NameError):
-        return _ADVICE_ON_PYTHON_2 if error.name in _NAMES_OF_PYTHON_2 else ""
-    return _ADVICE_ON_PYTHON_2 if _SYNTAX_OF_PYTHON_2.search(error.msg) else _ADVICE_ON_SYNTAX
+        return error.name in _NAMES_OF_PYTHON_2
+    return isinstance(error, SyntaxError) and bool(_SYNTAX_OF_PYTHON_2.search(error.msg))
+
+
+def _code_of_python_2(egg: projects.UnpackedEgg) -> str | None:
+    """A place in the package of the settings that only Python 2 can run."""
+    for path in sorted((egg.path / egg.settings_module.partition(".")[0]).rglob("*.py")):
+        try:
+            ast.parse(path.read_bytes())
+        except SyntaxError as error:
+            if _SYNTAX_OF_PYTHON_2.search(error.msg):
+                return f"{path.relative_to(egg.path)}, line {error.lineno}"
+        except (OSError, ValueError):
+            continue
+    return None
 
 
 _ADVICE_ON_PYTHON = ". This Python does not have it: import what has taken its place, or ask for a release that does"
@@ -154,15 +173,27 @@ _ADVICE_ON_PYTHON = ". This Python does not have it: import what has taken its p
 
 def _advice(error: BaseException, egg: projects.UnpackedEgg) -> str:
     if not isinstance(error, ImportError) or not error.name:
-        if isinstance(error, SyntaxError | NameError):
-            return _advice_on_syntax(error)
-        return _advice_on_lists(egg) if isinstance(error, ValueError) else _advice_on_resources(error)
+        return _advice_on_code(error, egg)
     missing = error.name.partition(".")[0]
     if missing in egg.packages:
         is_gone = isinstance(error, ModuleNotFoundError)
         return ". The egg lacks it: look at packages in its setup.py" if is_gone else ""
     if find_spec(missing) is None:
         return advice_on_missing(missing, egg)
+    return _advice_on_version(error, missing, egg)
+
+
+def _advice_on_code(error: BaseException, egg: projects.UnpackedEgg) -> str:
+    if _is_of_python_2(error, egg):
+        return _ADVICE_ON_PYTHON_2.format("")
+    if isinstance(error, SyntaxError):
+        return _ADVICE_ON_SYNTAX
+    return _advice_on_lists(egg) if isinstance(error, ValueError) else _advice_on_resources(error)
+
+
+def _advice_on_version(error: ImportError, missing: str, egg: projects.UnpackedEgg) -> str:
+    if _is_of_python_2(error, egg):
+        return _ADVICE_ON_PYTHON_2.format(f" ({_code_of_python_2(egg)})")
     with suppress(PackageNotFoundError):
         return f". {_wrong_version(error, missing, egg)}"
     return _ADVICE_ON_PYTHON if missing in sys.stdlib_module_names else ""

@@ -93,14 +93,14 @@ ADDABLE = frozenset(_WELL_KNOWN.values())
 #: Namespace packages, which many distributions share.
 _NAMESPACES = frozenset({"azure", "google", "zope"})
 #: Modules of Python 2 that Python 3 does not have.
-_OF_PYTHON_2 = frozenset(
+OF_PYTHON_2 = frozenset(
     {"ConfigParser", "HTMLParser", "Queue", "StringIO", "cPickle", "httplib", "urllib2", "urlparse"}
 )
 
 
 def advice_on_missing(missing: str, egg: UnpackedEgg) -> str:
     """What to do about `missing`, the first part of a module's name, which is neither in the egg nor installed."""
-    if missing in _OF_PYTHON_2:
+    if missing in OF_PYTHON_2:
         return f". {missing} was a module of Python 2, for which the project is written: crawls need Python 3"
     if (place := _elsewhere(egg).get(missing)) is not None:
         return f". It is the project's own ({place}) and not in the egg: have git track it, beside scrapy.cfg"
@@ -151,7 +151,7 @@ _NAMED = 8
 def _also_missing(missing: str, egg: UnpackedEgg) -> str:
     """The other modules that the project imports and the node lacks, so that they need not be found one by one."""
     imported = {name.decode() for path in egg.path.rglob("*.py") for name in _IMPORT.findall(path.read_bytes())}
-    there = {missing, *egg.packages, *sys.stdlib_module_names, *_elsewhere(egg), *_OF_PYTHON_2}
+    there = {missing, *egg.packages, *sys.stdlib_module_names, *_elsewhere(egg), *OF_PYTHON_2}
     names = sorted(name for name in imported - there if find_spec(name) is None and not _inside(name, egg))
     more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
     named = ", ".join(map(distribution_of, names[:_NAMED]))

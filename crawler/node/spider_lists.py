@@ -88,6 +88,8 @@ class Listing(BaseModel):
     #: other versions of what it depends on might do.
     undeclared: str | None = None
     is_outdated: bool = False
+    #: The same of a package that cannot be built. Scrapyd sets it, too.
+    unbuildable: str | None = None
     #: The unpacked egg, the environment with what it depends on, and what this node has changed in that. Scrapyd sets
     #: these, not the listing process.
     egg: Path | None = None
@@ -122,8 +124,6 @@ class _Examined(NamedTuple):
 
 #: For this long a project is not taken for an old one.
 _LATELY = timedelta(days=365)
-#: Why an egg may be refused because what it depends on has changed since it was written.
-_OF_ANOTHER_TIME = frozenset({Reason.REQUIREMENTS_UNMET, Reason.BUILD_FAILED})
 
 
 #: What is said of a project that has not been changed since that day.
@@ -251,17 +251,20 @@ class SpiderLists(Service):
 
     async def _suited(self, egg: _Examined) -> Listing:
         """The listing with what the egg declares. If it cannot be run with that, a lenient node adds what it does not
-        declare, as long as that is well known, and then takes the versions of the day on which it was last changed.
+        declare, as long as that is well known, takes later versions of what cannot be built, and then takes those of
+        the day on which it was last changed.
         """
         day, given, today = outdated_since(egg.folder), AS_DECLARED, Listing()
         while (listing := await self._listed_with(egg, given)).problem is not None:
             today = today if given.as_of else listing
-            is_old = bool(day) and (listing.is_outdated or listing.reason in _OF_ANOTHER_TIME)
+            is_old = bool(day) and (listing.is_outdated or listing.reason == Reason.REQUIREMENTS_UNMET)
             if not self._settings.project_lenient:
                 return _with_advice(listing, _TRY_DAY.format(day)) if is_old else listing
             # the listing process runs the egg's code, so its answer is checked
             if listing.undeclared in ADDABLE - {*given.added}:
                 given = given._replace(added=(*given.added, listing.undeclared))
+            elif listing.unbuildable and listing.unbuildable not in given.raised:
+                given = given._replace(raised=(*given.raised, listing.unbuildable))
             elif is_old and not given.as_of:
                 given = given._replace(as_of=raised_day(day))
             else:
@@ -278,7 +281,7 @@ class SpiderLists(Service):
             if built.venv is None:
                 problem = built.problem or "what it depends on cannot be installed"
                 added = f"with {', '.join(given.added)}, which it does not declare: " if given.added else ""
-                return Listing(problem=f"{added}{problem}", reason=built.reason)
+                return Listing(problem=f"{added}{problem}", reason=built.reason, unbuildable=built.unbuildable)
             venv = built.venv
             await self._compile(egg.folder, venv)
         account = self._accounts.of(egg.project)

@@ -68,6 +68,8 @@ class _Said(BaseModel):
     #: What a lenient node has changed: distributions that are not declared, and the day (ISO) of all versions.
     added: tuple[str, ...] = ()
     as_of: str = ""
+    #: Packages that are newer than they are pinned, because the pinned versions cannot be built.
+    raised: tuple[str, ...] = ()
 
 
 class NodeDependencies(NamedTuple):
@@ -95,6 +97,8 @@ _MENDED = {"scrapy": (Version("2.17"), "GHSA-76g3-c3x4-crvx, downloads by s3://,
 def _warnings(said: _Said) -> Iterator[str]:
     if said.added:
         yield f"not declared, and added: {', '.join(said.added)} (declare it, in requirements.txt or pyproject.toml)"
+    if said.raised:
+        yield f"newer than they are pinned, because those versions cannot be built: {', '.join(said.raised)}"
     if said.as_of:
         yield f"it runs with what there was on {said.as_of}, because with what there is today it does not"
     for package in said.packages:

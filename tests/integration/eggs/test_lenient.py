@@ -9,7 +9,7 @@ import pytest
 from eggs import egg, source
 from forms import in_full
 from sites.server import Site
-from wheels import index_of, write_wheel, write_wheels_of_node
+from wheels import index_of, write_source, write_wheel, write_wheels_of_node
 
 from gateway.contract.requirements import CHANGED
 
@@ -42,6 +42,10 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     write_wheel(folder, "xlwt", "1.0", {"xlwt.py": ""})
     write_wheel(folder, "furl", "1.0", {"furl.py": ""}, ("nowhere",))
     write_wheel(folder, "colour", "1.0", {"colour.py": "NAME = 'blue'"})
+    write_wheel(folder, "compiler", "1.0", {"compiler.py": "raise OSError('no such compiler')"})
+    write_source(folder, "number", "1.0", {"number.py": "NAME = 1"}, builds_with="compiler")
+    write_wheel(folder, "number", "1.1", {"number.py": "NAME = 1.1"})
+    write_source(folder, "letter", "1.0", {"letter.py": "NAME = 'a'"}, builds_with="compiler")
     days = {write_wheel(folder, "colour", "2.0", {"colour.py": "COLOUR = 'blue'"}).name: "2025-03-01"}
     with Site(index_of(folder, days)) as site:
         yield site
@@ -49,7 +53,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def lenient(tmp_path_factory: pytest.TempPathFactory, index: Site) -> Iterator[EggNode]:
-    yield from _node(tmp_path_factory, index, PROJECT_LENIENT="true")
+    yield from _node(tmp_path_factory, index, PROJECT_LENIENT="true", PROJECT_BUILD_SOURCES="true")
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +110,20 @@ def test_nothing_else_is_added(lenient: EggNode, imports: str, why: str) -> None
     answer = deployed(lenient, "refused", f"NAME = 'red'\n{imports}")
     assert (answer["status"], why in answer["message"]) == ("error", True), answer
     assert "refused" not in lenient.client.get("/listprojects.json").json()["projects"]
+
+
+def test_a_pin_that_cannot_be_built_is_raised(lenient: EggNode) -> None:
+    answer = deployed(lenient, "pinned", "from number import NAME", **{"requirements.txt": "number==1.0\nsix==1.0\n"})
+    assert answer["status"] == "ok", answer
+    told = dependencies(lenient, "pinned")
+    assert (told["raised"], {"number==1.1", "six==1.0"} <= {*told["packages"]}) == (["number"], True)
+
+
+@in_full("what is not added is refused here")
+def test_what_has_no_later_version_that_can_be_installed_is_refused(lenient: EggNode) -> None:
+    answer = deployed(lenient, "refused", "from letter import NAME", **{"requirements.txt": "letter==1.0\n"})
+    assert answer["reason"] == "build_failed"
+    assert "letter==1.0 cannot be built on this node" in answer["message"]
 
 
 def old(day: str) -> dict[str, str]:

@@ -80,6 +80,10 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         egg(source("ancient", spiders="import urlparse\n")),
         ("No module named 'urlparse'", "was a module of Python 2"),
     ),
+    "what an older Scrapy had, in a project of Python 2": (
+        egg(source("oldest", spiders="from scrapy.spider import Spider\n", cookies="x = 1\nprint 'x'\n")),
+        ("No module named 'scrapy.spider'", "It is written for Python 2 (oldest/cookies.py, line 2)"),
+    ),
     "what Python had until 3.9": (
         egg(source("aged", spiders="from collections import Iterator\n")),
         ("cannot import name 'Iterator'", "This Python does not have it: import what has taken its place"),

@@ -454,12 +454,18 @@ def test_a_scrapy_with_a_known_vulnerability_is_warned_of(
 
 
 class Lenient(OtherRelease):
-    answer: ClassVar[dict[str, Any]] = {"state": "ready", "added": ["six", "furl"], "as_of": "2024-10-22"}
+    answer: ClassVar[dict[str, Any]] = {
+        "state": "ready",
+        "added": ["six", "furl"],
+        "as_of": "2024-10-22",
+        "raised": ["lxml"],
+    }
 
 
 def test_what_a_node_has_changed_so_that_it_runs_is_told(
     door: httpx2.Client, node: Node, living: Callable[..., None]
 ) -> None:
-    added, of_its_time = told_by(Lenient, door, node, living)["warnings"]
+    added, raised, of_its_time = told_by(Lenient, door, node, living)["warnings"]
     assert added.startswith("not declared, and added: six, furl (declare")
+    assert raised.endswith("cannot be built: lxml")
     assert "with what there was on 2024-10-22" in of_its_time

@@ -247,6 +247,19 @@ def test_what_is_too_old_to_be_built_is_said_in_one_line(
     assert len(str(caught.value)) < 700
 
 
+@pytest.mark.parametrize("limit", ["==1.0", "~=1.0.0", "<2", "==1.*", ">=0.5,<1.1,!=1.3", "==1.0 --hash=sha256:00"])
+def test_a_later_version_is_taken_than_the_requirements_allow_if_that_is_said(
+    tmp_path: Path, wheels: Path, limit: str
+) -> None:
+    more = tmp_path / "more"
+    more.mkdir()
+    for number in ("1.0", "2.0"):
+        write_wheel(more, "old_num", number, {})
+    plan = plan_for(tmp_path, f"# at-least: colour Old.Num\nold-num{limit}\n")
+    venv = build(plan.model_copy(update={"index_url": "", "wheels": (str(wheels), str(more))}), Log())
+    assert installed(venv, "old_num") == ["2.0"]
+
+
 @pytest.mark.parametrize("pin", ["scrapy==2.5.1 --hash=sha256:00", "Scrapy==2.10.*", "scrapy~=2.6.0", "scrapy<2.11"])
 def test_a_scrapy_that_is_too_old_is_raised_to_the_oldest_that_can_be_run(
     tmp_path: Path, wheels: Path, pin: str

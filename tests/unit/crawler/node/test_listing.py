@@ -207,6 +207,25 @@ def test_a_library_that_needs_another_version_of_a_third_is_named(tmp_path: Path
     assert "(shop/spiders.py, line 1). old-splash 0.9 needs another version of scrapy than 2." in problem
 
 
+@pytest.mark.parametrize(
+    ("spiders", "more", "reason"),
+    [
+        ("import urlparse\n", "", "python_missing"),
+        ("print 'x'\n", "", "python_missing"),
+        ("reload(sys)\n", "", "python_missing"),
+        ("from scrapy.spider import Spider\n", "print 'x'\n", "python_missing"),
+        ("from scrapy.spider import Spider\n", "print('x')\n", "not_importable"),
+        ("import gone_long_ago\n", "print 'x'\n", "not_importable"),
+        ("open('words.txt')\n", "print 'x'\n", "not_importable"),
+    ],
+)
+def test_what_only_python_2_can_run_lacks_a_python(tmp_path: Path, spiders: str, more: str, reason: str) -> None:
+    answer = listed(tmp_path, {"shop/settings.py": SETTINGS, "shop/spiders.py": spiders, "shop/more.py": more})
+    assert answer["reason"] == reason, answer
+    assert ("Python 2" in answer["problem"]) == (reason == "python_missing")
+    assert not answer.get("is_outdated") or reason == "not_importable"
+
+
 def test_a_component_that_no_spider_loads_may_be_missing(tmp_path: Path) -> None:
     spider = (
         "import scrapy\n\nclass Own(scrapy.Spider):\n    name = 'own'\n    custom_settings = {'ITEM_PIPELINES': {}}\n"
