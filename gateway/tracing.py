@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
@@ -295,10 +295,12 @@ class Spans:
         step(completion, job, attempt, outcome)
         self._tracing.attempt(job, attempt, outcome)
 
-    def _settle(self, step: Surrounding, completion: Completion, job: Job) -> None:
-        if job.settled is False:
-            with self._tracing.about(job, "settle", status=job.status.value):
-                step(completion, job)
+    def _settle(self, step: Surrounding, completion: Completion, *jobs: Job) -> None:
+        with ExitStack() as spans:
+            for job in jobs:
+                if job.settled is False:
+                    spans.enter_context(self._tracing.about(job, "settle", status=job.status.value))
+            step(completion, *jobs)
 
     async def _call_webhook(
         self, step: Surrounding, webhooks: Webhooks, delivery: Delivery, endpoint: Endpoint | None

@@ -21,6 +21,8 @@ from gateway.nodes.store import Node
 
 log = structlog.get_logger()
 
+#: Seconds between a look and the next one, in which wake-ups gather: without it, a look would begin for each of them.
+PAUSE = 0.02
 #: How many names a loop keeps for its next look; with more, the oldest are forgotten. A name only makes a look a bit
 #: better, and a look that fails keeps its names: without a limit they could become too many for any look to succeed.
 MOST_NAMES = 1000
@@ -65,6 +67,7 @@ class Loop:
         while not self._closed.is_set():
             self._asked.wait(self._seconds)
             self.turn()
+            self._closed.wait(PAUSE)
 
 
 # --- one task for each node

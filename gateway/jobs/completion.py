@@ -6,6 +6,7 @@ Each step is a compare-and-set or idempotent, so any process may repeat it at an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -95,25 +96,39 @@ class Completion:
         """The same as `conclude`, for a job that was just read."""
         if job.is_final:
             self.settle(job)
-            return
+        elif (ended := self.decide(job)) is not None:
+            self.settle_soon(ended)
+
+    def decide(self, job: Job) -> Job | None:
+        """Decide from the facts how a job goes on that was just read. If that ends it, it is returned as it is now:
+        its consequences are then due.
+        """
         attempt = job.current
         if job.status is not JobStatus.RUNNING or attempt is None or attempt.attempt != job.attempt:
-            return
-        if attempt.exit is not None:
-            outcome = decide(
-                attempt.exit,
-                expect=job.spec.expect,
-                cancel_requested_at=job.cancel_requested_at,
-                timeout=job.spec.timeout,
-            )
-            self._conclude_attempt(job, attempt, outcome)
+            return None
+        if attempt.exit is None:
+            return None
+        outcome = decide(
+            attempt.exit,
+            expect=job.spec.expect,
+            cancel_requested_at=job.cancel_requested_at,
+            timeout=job.spec.timeout,
+        )
+        return self._conclude_attempt(job, attempt, outcome)
 
     def end_waiting(self, job: Job, outcome: Outcome) -> Job | None:
         """End a job that no node has. Returns `None` if a node has got it in the meantime."""
+        finished = self._finish(job, outcome)
+        if finished is not None:
+            with about(finished):
+                self.settle_soon(finished)
+        return finished
+
+    def _finish(self, job: Job, outcome: Outcome) -> Job | None:
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:
             with about(finished):
-                self._settle_soon(finished)
+                log.info("job_ended", status=finished.status.value, reason=finished.reason, message=finished.message)
         return finished
 
     def stop_waiting(self, job: Job) -> Job | None:
@@ -163,25 +178,44 @@ class Completion:
         return resumed
 
     @traced("settle")
-    def settle(self, job: Job) -> None:
-        """Carry out all consequences of the job's end. The sweeper repeats this until all of them succeed."""
-        if job.settled is not False:
-            return
-        self._jobs.budgets.close(job)
-        admitted = None
-        if attempt := job.current:
-            admitted = self.free(job, attempt.attempt, attempt.node)
-        if job.status not in GOOD_STATUSES:
-            self._release_key(job)
-        self._publisher.status(job)
-        if admitted:
-            self._waker.wake_job(admitted)
-        else:
+    def settle(self, *jobs: Job) -> None:
+        """Carry out all consequences of these jobs' ends. The sweeper repeats this until all of them succeed. Raises
+        Redis's error once all is done for those jobs that need no Redis.
+        """
+        jobs = tuple(job for job in jobs if job.settled is False)
+        for job in jobs:
+            self._jobs.budgets.close(job)
+        self._holds.free_all(_held(job, one.attempt, one.node) for job in jobs if (one := job.current))
+        admitted = [self.admit(job.exclusive) for job in jobs if job.exclusive and job.current]
+        done, failed = self._without_keys(jobs)
+        for job in done:
+            self._publisher.status(job)
+            if job.webhooks:
+                # if this message is lost, `signals_due` makes sure that they are called
+                self._waker.wake(messages.CALL_WEBHOOKS, job.id)
+        if jobs:
             self._waker.wake(messages.ENQUEUE_CRAWL)
-        if job.webhooks:
-            # if this message is lost, `signals_due` makes sure that they are called
-            self._waker.wake(messages.CALL_WEBHOOKS, job.id)
-        self._jobs.settle(job.id)
+        for unblocked in filter(None, admitted):
+            self._waker.wake_job(unblocked)
+        self._jobs.settle(*(job.id for job in done))
+        if failed is not None:
+            raise failed
+
+    def _without_keys(self, jobs: Sequence[Job]) -> tuple[list[Job], RedisError | None]:
+        """Release the keys of the jobs that have not ended well. Returns the jobs without those for which Redis
+        failed, and how it did.
+        """
+        done: list[Job] = []
+        failed = None
+        for job in jobs:
+            try:
+                if job.status not in GOOD_STATUSES:
+                    self._release_key(job)
+            except RedisError as error:
+                failed = error
+            else:
+                done.append(job)
+        return done, failed
 
     def answers_no_more(self, job: Job) -> None:
         """A cancelled job that is still ending must not answer a repeated request. Its end releases the key again."""
@@ -193,17 +227,16 @@ class Completion:
     def _release_key(self, job: Job) -> None:
         self._dedupe.release(dedupe_key(job.user_id, job.spec.spider, job.fingerprint), job.id)
 
-    def _settle_soon(self, job: Job) -> None:
-        """Log the job's end, which is recorded, and settle it. If Redis fails, the sweeper settles it later."""
-        log.info("job_ended", job_id=job.id, status=job.status.value, reason=job.reason, message=job.message)
+    def settle_soon(self, *jobs: Job) -> None:
+        """Settle these jobs. If Redis fails, the sweeper does it later."""
         try:
-            self.settle(job)
+            self.settle(*jobs)
         except RedisError as error:
-            log.warning("settle_later", job_id=job.id, error=str(error))
+            log.warning("settle_later", job_ids=[job.id for job in jobs], error=str(error))
 
     def free(self, job: Job, attempt: int, node: str) -> Job | None:
         """Free the holds of an attempt that is over or can never start. Returns the blocked job that may go on."""
-        self._holds.free(str(AttemptId(job.id, attempt)), job.resources(node))
+        self._holds.free(*_held(job, attempt, node))
         return self.admit(job.exclusive) if job.exclusive else None
 
     def admit(self, exclusive: str) -> Job | None:
@@ -237,7 +270,8 @@ class Completion:
                 return running
         return None
 
-    def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+    def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> Job | None:
+        """Record the outcome. Returns the job if it has ended with that."""
         again = outcome.status is JobStatus.ERROR and outcome.retryable and job.retries < job.max_retries
         goes_on = again or _was_to_pause(job, attempt, outcome)
         if goes_on and job.cancel_requested_at is not None:
@@ -246,7 +280,7 @@ class Completion:
         elif goes_on and job.stop_reason == "pause":
             if self.pause(job) is not None:
                 self._concluded(job, attempt, outcome)
-            return
+            return None
         if again:
             admitted = self.free(job, attempt.attempt, attempt.node)
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failed_attempts + 1))
@@ -254,16 +288,21 @@ class Completion:
                 self._concluded(job, attempt, outcome)
                 self._publisher.status(waiting)
                 self._waker.wake_job(admitted or waiting)
-            return
-        finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
+            return None
+        finished = self._finish(job, outcome)
         if finished is not None:
             self._concluded(job, attempt, outcome)
-            self._settle_soon(finished)
+        return finished
 
     @traced("conclude")
     def _concluded(self, job: Job, attempt: Attempt, _outcome: Outcome) -> None:
         """Judge the attempt's node by the recorded outcome. Only the process that recorded it calls this."""
         self._health.judge(job, attempt)
+
+
+def _held(job: Job, attempt: int, node: str) -> tuple[str, Sequence[str]]:
+    """An attempt of the job, and what it holds."""
+    return str(AttemptId(job.id, attempt)), job.resources(node)
 
 
 def _was_to_pause(job: Job, attempt: Attempt, outcome: Outcome) -> bool:

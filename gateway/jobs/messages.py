@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -134,6 +135,8 @@ ENQUEUE_CRAWL = "enqueue_crawl"
 FINISH_CRAWL = "finish_crawl"
 CANCEL_CRAWL = "cancel_crawl"
 CALL_WEBHOOKS = "call_webhooks"
+#: Tasks of which one message can name many jobs.
+TOGETHER = frozenset({ENQUEUE_CRAWL, FINISH_CRAWL})
 #: Tasks that beats of 0.2.0 ask for. Workers of today find this work by themselves.
 OF_OLDER_BEATS = ("see_to_overdue", "post_again", "stop_attempt", "probe_node", "remove_expired", "bring_egg")
 
@@ -148,6 +151,25 @@ class Waker(Protocol):
         """Ask a worker to look at this job. For a target's run the message also says what to search where."""
 
 
+class WithinWorker:
+    """The waker of a worker: what this process can do itself, it does without a message. A message would take the
+    broker's time, and this process's, to say what it knows.
+    """
+
+    def __init__(self, waker: Waker, here: Mapping[str, Callable[..., object]]) -> None:
+        """`here`: what does the task in this process, and returns at once."""
+        self._waker, self._here = waker, here
+
+    def wake(self, task: str, *args: Any) -> None:
+        self._here.get(task, partial(self._waker.wake, task))(*args)
+
+    def wake_job(self, job: Job) -> None:
+        if job.target:
+            self._waker.wake_job(job)
+        else:
+            self.wake(ENQUEUE_CRAWL, job.id)
+
+
 class _Message(NamedTuple):
     task: str
     args: tuple[Any, ...]
@@ -157,13 +179,13 @@ class _Message(NamedTuple):
 
     @property
     def job_ids(self) -> list[str]:
-        """The jobs that a message of `ENQUEUE_CRAWL` names: one or none."""
+        """The jobs that a message of a task in `TOGETHER` names: one or none."""
         return [*self.args, *filter(None, [self.fields.get("job_id")])]
 
 
 def _together(looks: Sequence[_Message]) -> _Message:
-    """One message for all looks. It has the form of the first one, so that a worker which does not know `others` can
-    read it: that worker fills all free slots as well.
+    """One message for all these of one task. It has the form of the first one, so that a worker which does not know
+    `others` can read a message for a single job. If it cannot read one, the sweep finds the jobs.
     """
     first, *rest = sorted(looks, key=lambda look: not look.job_ids)
     others = [job_id for look in rest for job_id in look.job_ids]
@@ -175,7 +197,8 @@ class CeleryWaker:
     """Publishes from a few threads of its own, so that an unreachable broker delays neither a request nor a tick.
 
     A worker that is asked about one job fills all free slots. So it is asked at once, and then one message
-    every `PAUSE` seconds asks for all jobs that came in since then. Messages about targets' runs stay single.
+    every `PAUSE` seconds asks for all jobs that came in since then. So are attempts that have ended. Messages about
+    targets' runs stay single.
     """
 
     #: How many messages may wait for the broker; with more, the sweeper would be quicker. Schedules do not fire this
@@ -184,9 +207,9 @@ class CeleryWaker:
     #: Seconds. If a call to the broker fails this long after a message was handed in, the message is dropped: a hint
     #: is not worth the time that another failing call takes.
     PATIENCE = 5.0
-    #: Seconds between two messages that ask for looks, and the most that one of them asks for.
+    #: Seconds between two messages of a task that names many jobs, and the most that one of them stands for.
     PAUSE = 0.025
-    MOST_LOOKS = 100
+    MOST_TOGETHER = 100
 
     def __init__(self, app: Celery, *, threads: int = 4) -> None:
         self._app = app
@@ -198,20 +221,19 @@ class CeleryWaker:
         self.unsent = 0
         self._lock = threading.Lock()
         self._failed_at = float("-inf")
-        #: Looks that no message has asked for yet, and whether a thread is sending them.
-        self._looks: deque[_Message] = deque()
-        self._is_looking = False
+        #: By task: what no message has asked for yet; a thread sends it as long as its task is here.
+        self._gathered: dict[str, deque[_Message]] = {}
         self._closing = threading.Event()
 
     def wake(self, task: str, *args: Any) -> None:
         message = _Message(task, args, {}, current_correlation(), time.monotonic())
-        self._submit(message, is_look=task == ENQUEUE_CRAWL)
+        self._submit(message, is_single=task not in TOGETHER)
 
     def wake_job(self, job: Job) -> None:
         about = job.target.to_message(job.attempt) if job.target else {}
         fields = {"job_id": job.id, **about}
         message = _Message(ENQUEUE_CRAWL, (), fields, correlation_of(job), time.monotonic())
-        self._submit(message, is_look=not job.target)
+        self._submit(message, is_single=bool(job.target))
 
     def close(self) -> None:
         self._closing.set()
@@ -219,36 +241,38 @@ class CeleryWaker:
         for line in self._connections:
             line.close()
 
-    def _submit(self, message: _Message, *, is_look: bool) -> None:
+    def _submit(self, message: _Message, *, is_single: bool) -> None:
         with self._lock:
             if self.unsent >= self.MAX_WAITING:
                 return
             self.unsent += 1
-            if is_look:
-                self._looks.append(message)
-                if self._is_looking:
+            if not is_single:
+                if message.task in self._gathered:
+                    self._gathered[message.task].append(message)
                     return
-                self._is_looking = True
-        if is_look:
-            self._threads.submit(self._publish_looks)
-        else:
+                self._gathered[message.task] = deque([message])
+        if is_single:
             self._threads.submit(self._publish, message)
+        else:
+            self._threads.submit(self._publish_gathered, message.task)
 
-    def _publish_looks(self) -> None:
+    def _publish_gathered(self, task: str) -> None:
         try:
-            while looks := self._next_looks():
-                self._publish(_together(looks), len(looks))
+            while messages := self._next(task):
+                self._publish(_together(messages), len(messages))
                 self._closing.wait(self.PAUSE)
         except BaseException:
-            # after an unexpected error, the next round has the sending begin again
-            self._is_looking = False
+            # after an unexpected error, the next message has the sending begin again
+            with self._lock:
+                self.unsent -= len(self._gathered.pop(task, ()))
             raise
 
-    def _next_looks(self) -> list[_Message]:
+    def _next(self, task: str) -> list[_Message]:
         with self._lock:
-            looks = [self._looks.popleft() for _ in range(min(len(self._looks), self.MOST_LOOKS))]
-            self._is_looking = bool(looks)
-        return looks
+            waiting = self._gathered[task]
+            if not waiting:
+                del self._gathered[task]
+            return [waiting.popleft() for _ in range(min(len(waiting), self.MOST_TOGETHER))]
 
     def _publish(self, message: _Message, count: int = 1) -> None:
         """Send one message in place of `count` messages that were to be sent."""

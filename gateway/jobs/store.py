@@ -152,7 +152,8 @@ class JobStore:
     def many(self, job_ids: Sequence[str]) -> list[Job]:
         """Those of the jobs that exist and can be read, in the order of `job_ids`."""
         found = self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}})) if job_ids else []
-        return sorted(found, key=lambda job: job_ids.index(job.id))
+        place = {job_id: number for number, job_id in enumerate(job_ids)}
+        return sorted(found, key=lambda job: place[job.id])
 
     def find_live(self, live_key: str) -> Job | None:
         return self._documents.find_one({"live_key": live_key})
@@ -363,10 +364,11 @@ class JobStore:
         )
 
     @state_change("jobs.settle")
-    def settle(self, job_id: str) -> None:
-        """Record that all consequences are carried out."""
+    def settle(self, *job_ids: str) -> None:
+        """Record that all consequences of these jobs' ends are carried out."""
         done: Document = {"$set": {"settled": True}, "$unset": {"attend_at": ""}}
-        self._jobs.update_one({"_id": job_id, "settled": False}, done)
+        if job_ids:
+            Repeating(self._jobs).update_many({"_id": {"$in": job_ids}, "settled": False}, done)
 
     # --- what is announced of it
 

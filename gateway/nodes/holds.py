@@ -126,25 +126,50 @@ class HoldStore:
             UpdateOne({"_id": resource, f"holders.{attempt}.token": token}, _removing(attempt))
             for resource, attempt in pairs
         ]
-        if operations:
-            self._write(operations)
+        self._write(operations)
+
+    def free(self, attempt: str, resources: Collection[str]) -> None:
+        """As `free_all`, of one attempt."""
+        self.free_all([(attempt, resources)])
 
     @state_change("holds.free")
-    def free(self, attempt: str, resources: Collection[str]) -> None:
-        """Free what an attempt holds which is over or can never start. Its number is never used again."""
-        freed = _removing(attempt) | {"$set": {"freed_at": self._clock()}}
-        self._write(
-            [UpdateOne({"_id": resource, f"holders.{attempt}": {"$exists": True}}, freed) for resource in resources]
+    def free_all(self, held: Iterable[tuple[str, Collection[str]]]) -> None:
+        """Free what attempts hold which are over or can never start: pairs of an attempt and its resources. Their
+        numbers are never used again.
+        """
+        groups: defaultdict[str, list[str]] = defaultdict(list)
+        for attempt, resources in held:
+            for resource in resources:
+                groups[resource].append(attempt)
+        several = {resource: attempts for resource, attempts in groups.items() if len(attempts) > 1}
+        if self._free(groups.items()) < len(groups) and several:
+            # one of these did not hold the resource any more
+            self._free((resource, [one]) for resource, attempts in several.items() for one in attempts)
+
+    def _free(self, groups: Iterable[tuple[str, Sequence[str]]]) -> int:
+        """Free each resource of all these attempts, or of none. Returns how many resources were freed."""
+        now, held = self._clock(), {"$exists": True}
+        return self._write(
+            [
+                UpdateOne(
+                    {"_id": resource, **{f"holders.{one}": held for one in attempts}},
+                    _removing(*attempts) | {"$set": {"freed_at": now}},
+                )
+                for resource, attempts in groups
+            ]
         )
 
-    def _write(self, operations: Sequence[UpdateOne]) -> None:
+    def _write(self, operations: Sequence[UpdateOne]) -> int:
+        """Carry out the operations. Returns how many found their resource."""
         try:
-            self._holds.bulk_write(operations, ordered=False)
+            return self._holds.bulk_write(operations, ordered=False).matched_count if operations else 0
         except BulkWriteError as error:
             if is_passing(error):
                 raise
             # documents that can be neither read nor written are set aside; the others were written
             log.warning("hold_not_written", error=str(error))
+            matched: int = error.details["nMatched"]
+            return matched
 
     @state_change("holds.close")
     def close(self, resource: str) -> None:
@@ -220,5 +245,5 @@ def _taking(group: Sequence[Wish], holder: Document) -> UpdateOne:
     return UpdateOne(query, {"$set": taken, "$inc": {"used": len(group), "taken": len(group)}}, upsert=True)
 
 
-def _removing(attempt: str) -> Document:
-    return {"$unset": {f"holders.{attempt}": ""}, "$inc": {"used": -1}}
+def _removing(*attempts: str) -> Document:
+    return {"$unset": {f"holders.{one}": "" for one in attempts}, "$inc": {"used": -len(attempts)}}

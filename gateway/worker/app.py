@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import structlog
 from amqp.exceptions import ConsumerCancelled, PreconditionFailed
+from attrs import define, field
 from celery import Celery, Task, bootsteps
 from celery.bootsteps import RUN
 from celery.signals import setup_logging
@@ -24,11 +25,13 @@ from gateway.datasets.folding import Folding
 from gateway.datasets.watching import RunWatch
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
 from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
-from gateway.dispatch.steps import Patience
+from gateway.dispatch.loop import Loop
+from gateway.dispatch.steps import Isolation, Patience
 from gateway.error_groups.ended_runs import EndedRuns
 from gateway.jobs import messages
 from gateway.jobs.completion import Completion
-from gateway.jobs.messages import about_message
+from gateway.jobs.job import Job
+from gateway.jobs.messages import about, about_message
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import SIGN_SECONDS, WORKER, HeartbeatStore, process_name
 from gateway.nodes.scrapyd import ScrapydClient
@@ -44,6 +47,8 @@ from gateway.stores.unanswered import lately_unanswered, note_unanswered
 
 log = structlog.get_logger()
 
+#: How many ended attempts are decided on before their consequences are carried out.
+CONCLUDED = 50
 #: Seconds between two looks for runs to fold.
 FOLD_SECONDS = 1.0
 #: Seconds between two looks for exports to write.
@@ -94,6 +99,42 @@ class SignOfLife(bootsteps.StartStopStep):
             self._ended.wait(SIGN_SECONDS)
 
 
+@define(eq=False, repr=False, slots=False)
+class EndedAttempts:
+    """Decides on attempts that have ended, many at once. Messages say which."""
+
+    _jobs: JobStore
+    _completion: Completion
+    _webhooks: Webhooks
+    #: Looks only at what messages name: the sweep finds all others.
+    loop: Loop = field(init=False)
+    _apart: Isolation = field(init=False, factory=lambda: Isolation("ended_attempts"))
+
+    def __attrs_post_init__(self) -> None:
+        self.loop = Loop(self.look, SIGN_SECONDS)
+
+    def look(self, named: Sequence[str]) -> bool:
+        names = list(dict.fromkeys(named))
+        for first in range(0, len(names), CONCLUDED):
+            with within(VERDICT_SECONDS):
+                self._conclude(self._jobs.many(names[first : first + CONCLUDED]))
+            # endpoints may want to hear of it
+            self._webhooks.look()
+        return False
+
+    def _conclude(self, jobs: Sequence[Job]) -> None:
+        ended: list[Job] = []
+
+        def decide(job: Job) -> None:
+            with about(job):
+                now = job if job.is_final else self._completion.decide(job)
+            if now is not None:
+                ended.append(now)
+
+        self._apart.each(((job.id, job) for job in jobs), decide)
+        self._completion.settle_soon(*ended)
+
+
 class OwnWork(bootsteps.StartStopStep):
     """The work that a worker finds by itself, from its start to its end. It needs no message, because the broker may
     be away, be slow, or refuse messages.
@@ -101,13 +142,17 @@ class OwnWork(bootsteps.StartStopStep):
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
-        self._parts: Container = parent.app.parts
+        parts: Container = parent.app.parts
+        self._parts = parts
         self._ended = threading.Event()
         self._patience = Patience()
+        here = {messages.ENQUEUE_CRAWL: self._look_for_work, messages.CALL_WEBHOOKS: self._call_webhooks}
+        parts.waker = messages.WithinWorker(parts.waker, here)
 
     def start(self, _parent: Any) -> None:
         for name, work in (
             ("dispatch", self._dispatch),
+            ("ended attempts", self._conclude),
             ("eggs", self._bring_eggs),
             ("retention", self._remove),
             ("datasets", self._fold),
@@ -123,7 +168,8 @@ class OwnWork(bootsteps.StartStopStep):
             # posts under way are still recorded; deliveries of eggs are repeated by another worker
             self._parts[Dispatch].close()
             self._parts[ScrapydClient].close()
-
+        if EndedAttempts in self._parts:
+            self._parts[EndedAttempts].loop.close()
         if Folding in self._parts:
             self._parts[Folding].close()
         if Exporting in self._parts:
@@ -142,6 +188,15 @@ class OwnWork(bootsteps.StartStopStep):
     def _dispatch(self) -> None:
         """Run the dispatcher's loop until the worker ends."""
         self._parts[Dispatch].loop.run()
+
+    def _look_for_work(self, *job_ids: str) -> None:
+        self._parts[Dispatch].loop.wake(*job_ids)
+
+    def _call_webhooks(self, *_: str) -> None:
+        self._parts[Webhooks].look()
+
+    def _conclude(self) -> None:
+        self._parts[EndedAttempts].loop.run()
 
     def _bring_eggs(self) -> None:
         with self._patience.round():
@@ -217,10 +272,8 @@ def register_tasks(app: Celery, parts: Container) -> None:
         parts[Dispatch].loop.wake(job_id, *others)
 
     @app.task(name=messages.FINISH_CRAWL)
-    def finish_crawl(job_id: str) -> None:
-        parts[Completion].conclude(job_id)
-        # endpoints may want to hear of it
-        parts[Webhooks].look()
+    def finish_crawl(job_id: str, others: Sequence[str] = ()) -> None:
+        parts[EndedAttempts].loop.wake(job_id, *others)
 
     @app.task(name=messages.CALL_WEBHOOKS)
     def call_webhooks(job_id: str) -> None:  # noqa: ARG001 - the id is for the log; all calls that are due are made

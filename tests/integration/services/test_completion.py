@@ -5,16 +5,21 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis
 from conftest import Platform
 from jobs import assigned, make_job
+from stores import free_port
 
 from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
-from gateway.jobs.completion import Cancellation
+from gateway.jobs.completion import Cancellation, Completion
+from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job, JobStatus
-from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL
+from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL, EventPublisher
+from gateway.signals.webhooks import Webhooks
 from gateway.stores.redis import dedupe_key
+from gateway.worker.app import EndedAttempts
 
 
 def running(platform: Platform, **fields: Any) -> Job:
@@ -168,6 +173,46 @@ def test_an_attempt_that_nobody_waits_for_is_let_go(platform: Platform) -> None:
     exit_of(platform, stray)
     assert platform.jobs.get(job.id) == job
     exit_of(platform, make_job(attempt=1))
+
+
+def test_of_many_that_end_at_once_one_that_cannot_be_decided_on_keeps_no_other(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    jobs = [make_job(user_id=f"user-{number % 2}") for number in range(4)]
+    for job in jobs:
+        platform.jobs.insert(job)
+    assert platform.dispatch.fill() == 4
+    for job in jobs:
+        exit_of(platform, platform.jobs.get(job.id))
+    wrong, *right = jobs
+    platform.database["jobs"].update_one({"_id": wrong.id}, {"$set": {"priority": "none"}})
+    webhooks = Webhooks.__new__(Webhooks)
+    webhooks.look = lambda: None  # type: ignore[method-assign]  # nobody is to be called
+    ended = EndedAttempts(platform.jobs, platform.completion, webhooks)
+    assert ended.look([job.id for job in jobs]) is False
+    assert all(platform.jobs.get(job.id).settled for job in right)
+    assert platform.slots() == [f"{wrong.id}-1"]
+
+
+def test_jobs_that_end_while_redis_is_away_are_settled_if_they_need_none_of_it(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    jobs = [make_job(max_retries=0) for _ in range(2)]
+    for job in jobs:
+        platform.jobs.insert(job)
+    assert platform.dispatch.fill() == 2
+    good, bad = [platform.jobs.get(job.id) for job in jobs]
+    exit_of(platform, good)
+    exit_of(platform, bad, pages=0, report=None, exit_code=1)
+    ends = [platform.completion.decide(platform.jobs.get(job.id)) for job in jobs]
+    away = Completion(
+        jobs=platform.jobs, nodes=platform.nodes, queue=platform.queue, holds=platform.holds,
+        dedupe=DedupeRelease(redis.Redis(port=free_port())), publisher=EventPublisher(platform.redis),
+        waker=platform, clock=platform.clock,
+    )  # fmt: skip
+    away.settle_soon(*filter(None, ends))
+    assert [platform.jobs.get(job.id).settled for job in (good, bad)] == [True, False]
+    assert platform.slots() == []
+    platform.sweeper.sweep()
+    assert platform.jobs.get(bad.id).settled
 
 
 def test_concluding_twice_changes_nothing(platform: Platform) -> None:

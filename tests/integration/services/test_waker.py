@@ -13,7 +13,7 @@ from stack import wait_until
 from stores import free_port
 
 from gateway.jobs.job import TargetRun
-from gateway.jobs.messages import ENQUEUE_CRAWL, CeleryWaker, create_producer
+from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL, CeleryWaker, WithinWorker, create_producer
 
 ABOUT = TargetRun(
     target_id=7,
@@ -96,21 +96,41 @@ def test_looks_that_are_asked_for_at_once_share_a_message_which_workers_before_i
 def test_a_look_at_no_job_keeps_none_of_the_others_back_and_no_message_asks_for_more_than_the_most(
     waker: CeleryWaker, broker: redis.Redis
 ) -> None:
-    waker.MOST_LOOKS = 3
+    waker.MOST_TOGETHER = 3
     ids = [make_job().id for _ in range(4)]
     asked = [(ids[0],), (), (ids[1],), (ids[2],), (ids[3],), ()]
     assert shared(waker, broker, *asked) == [([ids[0]], {}), ([ids[1]], {"others": [ids[2]]}), ([ids[3]], {})]
 
 
+def test_attempts_that_end_at_once_share_a_message(waker: CeleryWaker, broker: redis.Redis) -> None:
+    ids = [make_job().id for _ in range(4)]
+    assert shared(waker, broker, *((job_id,) for job_id in ids), task=FINISH_CRAWL) == [
+        ([ids[0]], {}),
+        ([ids[1]], {"others": ids[2:]}),
+    ]
+
+
+def test_what_a_worker_can_do_itself_needs_no_message(waker: CeleryWaker, broker: redis.Redis) -> None:
+    looks: list[tuple[str, ...]] = []
+    within = WithinWorker(waker, {ENQUEUE_CRAWL: lambda *job_ids: looks.append(job_ids)})
+    job, of_target = make_job(), make_job(target=ABOUT)
+    within.wake_job(job)
+    within.wake(ENQUEUE_CRAWL)
+    assert looks == [(job.id,), ()]
+    within.wake(FINISH_CRAWL, job.id)
+    within.wake_job(of_target)
+    assert {tuple(named(*message)) for message in messages(broker, 2)} == {(job.id,), (of_target.id,)}
+
+
 def shared(
-    waker: CeleryWaker, broker: redis.Redis, *looks: tuple[str, ...]
+    waker: CeleryWaker, broker: redis.Redis, *looks: tuple[str, ...], task: str = ENQUEUE_CRAWL
 ) -> list[tuple[list[Any], dict[str, Any]]]:
     """All messages, in order, after the first look was asked for and the others during the pause after it."""
     waker.PAUSE = 3600
-    waker.wake(ENQUEUE_CRAWL, *looks[0])
+    waker.wake(task, *looks[0])
     wait_until(lambda: waker.unsent == 0, timeout=20, what="the first message")
     for look in looks[1:]:
-        waker.wake(ENQUEUE_CRAWL, *look)
+        waker.wake(task, *look)
     # the end of a process ends the pause, but loses none of them
     waker.close()
     return messages(broker, 1)[::-1]

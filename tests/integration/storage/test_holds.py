@@ -60,6 +60,13 @@ def test_what_is_over_is_freed_however_often_it_is_said(holds: HoldStore) -> Non
     assert holds.free_of([NODE, SITE]) == {SITE}
 
 
+def test_what_several_held_is_freed_of_each_also_if_one_of_them_holds_it_no_more(holds: HoldStore) -> None:
+    holds.take([Wish(NODE, A, 9), Wish(NODE, B, 9), Wish(USER, A)], "t")
+    holds.free_all([(A, [NODE, USER]), (B, [NODE]), (f"{'c' * 32}-1", [NODE])])
+    assert held(holds) == {}
+    assert holds.usage([NODE])[NODE].used == 0
+
+
 def test_a_resource_without_room_gives_nothing(holds: HoldStore) -> None:
     assert holds.take([Wish(NODE, A, 0)], "t") == set()
     assert held(holds) == {}
