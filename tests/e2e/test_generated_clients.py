@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from described import DOCUMENT
+from described import document
 from machine import find_program
 from scissors import Scissors
 from sites.server import Site
@@ -53,11 +53,12 @@ class Operation(NamedTuple):
         return self.camel[0].upper() + self.camel[1:]
 
 
-OPERATIONS = [
-    Operation(operation["operationId"], operation["tags"][0], operation["responses"])
-    for methods in DOCUMENT["paths"].values()
-    for operation in methods.values()
-]
+def operations() -> list[Operation]:
+    return [
+        Operation(operation["operationId"], operation["tags"][0], operation["responses"])
+        for methods in document()["paths"].values()
+        for operation in methods.values()
+    ]
 
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> str:
@@ -70,7 +71,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generated")
-    (folder / "openapi.json").write_text(json.dumps(DOCUMENT))
+    (folder / "openapi.json").write_text(json.dumps(document()))
     return folder
 
 
@@ -104,8 +105,8 @@ def test_the_python_client_is_typed(python_client: Path) -> None:
 
 def test_the_python_client_has_every_operation_and_every_answer(python_client: Path) -> None:
     modules = {path.stem: path for path in (python_client / "api").rglob("*.py") if path.stem != "__init__"}
-    assert modules.keys() == {operation.name for operation in OPERATIONS}
-    for name, tag, answers in OPERATIONS:
+    assert modules.keys() == {operation.name for operation in operations()}
+    for name, tag, answers in operations():
         assert modules[name].parent.name == tag
         text = modules[name].read_text()
         assert set(re.findall(r"response\.status_code == (\d+)", text)) == answers.keys(), name
@@ -170,7 +171,7 @@ def _every_answer() -> Iterator[str]:
     """A program that does not compile where an operation is missing, or an answer is or has no type."""
     yield "import * as sdk from 'discoverybot-client';\nimport type * as all from 'discoverybot-client';\n"
     yield "type Known<T> = unknown extends T ? false : true;\n"
-    for operation in OPERATIONS:
+    for operation in operations():
         yield f"sdk.{operation.camel} satisfies Function;\n"
         for status, answer in operation.answers.items():
             of = "Responses" if status < "4" else "Errors"
@@ -182,7 +183,7 @@ def _every_answer() -> Iterator[str]:
 def test_the_typescript_client_has_every_operation_and_every_answer(typescript: Path) -> None:
     """`every.ts` was compiled; that it would not be otherwise is seen here."""
     text = (typescript / "every.ts").read_text()
-    assert text.count("satisfies Function") == len(OPERATIONS) > 130
+    assert text.count("satisfies Function") == len(operations()) > 130
     wrong = typescript / "wrong.ts"
     wrong.write_text(
         text.replace("sdk.createCrawl ", "sdk.createCrawls ").replace("GetJobResponses[200]", "GetJobResponses[299]")

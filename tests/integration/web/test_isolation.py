@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import httpx2
 import pytest
-from described import APP, DOCUMENT
+from described import APP
 from ended_runs import add_errors, error_groups, found_error
-from fastapi.routing import iter_route_contexts
+from fastapi.routing import APIRoute, iter_route_contexts
 from integration.web.board import Board, Serve, open_board
 from jobs import make_job
 
@@ -39,11 +39,15 @@ from gateway.web.description import scopes_of
 from gateway.web.routes.jobs import not_a_job
 
 SCOPES = scopes_of(APP.routes)
+#: Of those that the description leaves out, the pages alone.
 ROUTES = sorted(
-    [
-        *(route for route in SCOPES if is_page(route.split()[1])),
-        *(f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods),
-    ]
+    {
+        f"{method} {one.path_format}"
+        for one in iter_route_contexts(APP.routes)
+        if isinstance(one.original_route, APIRoute)
+        and (one.original_route.include_in_schema or is_page(one.path_format))
+        for method in one.methods or ()
+    }
 )
 PATHS = {route.split()[1] for route in ROUTES}
 OPEN = {route for route in ROUTES if SCOPES[route] is None}
@@ -223,20 +227,20 @@ def test_the_scope_stands_at_each_function() -> None:
     assert functions - {not_a_job} == {one for one in functions if hasattr(one, _MARK)}
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if any(f"{{{name}}}" in route for name in OWNED)])
-def test_what_is_anothers_is_not_there(door: Door, route: str) -> None:
-    for as_job in ({}, {"job_id": door.ids["schedule_id"]}):
+def test_what_is_anothers_is_not_there(door: Door) -> None:
+    owned = [route for route in ROUTES if any(f"{{{name}}}" in route for name in OWNED)]
+    for route, as_job in product(owned, ({}, {"job_id": door.ids["schedule_id"]})):
         ids = {**door.ids, **as_job}
         answer = door.call(route, "bert", ids)
         nobodys = uuid.uuid4().hex
         missing = door.call(route, "bert", {**dict.fromkeys(ids, nobodys), "run_id": f"manual_{nobodys}"})
-        assert (answer.status_code, missing.status_code) == (404, 404), answer.text
+        assert (answer.status_code, missing.status_code) == (404, 404), (route, answer.text)
         told, expected = error_of(answer), error_of(missing)
-        assert told["code"] == expected["code"]
+        assert told["code"] == expected["code"], route
         # but for the id, word for word the same
-        assert told["message"].split("'")[0] == expected["message"].split("'")[0]
-        assert told["detail"] == expected["detail"]
-        assert door.call("GET " + route.split()[1], None, ids).status_code in {401, 405}
+        assert told["message"].split("'")[0] == expected["message"].split("'")[0], route
+        assert told["detail"] == expected["detail"], route
+        assert door.call("GET " + route.split()[1], None, ids).status_code in {401, 405}, route
     _everything_is_as_it_was(door)
 
 
@@ -246,19 +250,18 @@ def _everything_is_as_it_was(door: Door) -> None:
     assert (schedule["name"], schedule["state"], schedule["rev"]) == (MARK, "active", 1)
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if not any(name in route for name in OWNED)])
-def test_what_names_nobodys_thing_tells_of_ones_own_alone(door: Door, route: str) -> None:
-    answer = door.call(route, "bert")
-    if route in BODIES.keys() - OF_CALLER:
-        assert (answer.status_code, error_of(answer)["code"]) == (403, "not_your_user")
-    elif route in WAITING:
-        assert answer.status_code == 408
-    elif route in OPEN or SCOPES[route] in {Scope.READ, Scope.AGENT, Scope.CRAWL}:
-        assert answer.is_success or answer.status_code == 404, answer.text
-    else:
-        assert (answer.status_code, error_of(answer)["code"]) == (403, "scope_missing")
-    assert MARK not in answer.text
-    assert not [identity for identity in door.ids.values() if identity in answer.text]
+def test_what_names_nobodys_thing_tells_of_ones_own_alone(door: Door) -> None:
+    for route in (route for route in ROUTES if not any(name in route for name in OWNED)):
+        answer = door.call(route, "bert")
+        if route in BODIES.keys() - OF_CALLER:
+            assert (answer.status_code, error_of(answer)["code"]) == (403, "not_your_user"), route
+        elif route in WAITING:
+            assert answer.status_code == 408, route
+        elif route in OPEN or SCOPES[route] in {Scope.READ, Scope.AGENT, Scope.CRAWL}:
+            assert answer.is_success or answer.status_code == 404, (route, answer.text)
+        else:
+            assert (answer.status_code, error_of(answer)["code"]) == (403, "scope_missing"), route
+        assert not [text for text in (MARK, *door.ids.values()) if text in answer.text], route
 
 
 @pytest.mark.parametrize("who", ["anne", "bert"])
@@ -336,31 +339,29 @@ def test_ids_in_a_query_or_a_header_open_nothing(door: Door) -> None:
     assert MARK not in door.call("GET /schedules/{schedule_id}/items", "bert", mine, params=after).text
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route.startswith("GET ")])
-def test_the_owner_and_admins_reach_all_of_it(door: Door, route: str) -> None:
+def test_the_owner_and_admins_reach_all_of_it(door: Door) -> None:
     # else the tests above would hold for a door that is shut
-    for who in ("anne", "reader", "colleague", "admin"):
+    gets = [route for route in ROUTES if route.startswith("GET ")]
+    for route, who in product(gets, ("anne", "reader", "colleague", "admin")):
         answer = door.call(route, who)
         scope = SCOPES[route] or Scope.READ
         if who == "admin" or scope == Scope.READ or (who, scope) == ("anne", Scope.CRAWL):
             is_nobodys = any(name in route for name in ("{target_id}", "{node}", "{project}"))
             # 409: no node is alive that could say what its version depends on
-            assert not answer.is_error or (is_nobodys and answer.status_code in {404, 409}), answer.text
+            assert not answer.is_error or (is_nobodys and answer.status_code in {404, 409}), (route, answer.text)
         else:
-            assert answer.status_code == 403
+            assert answer.status_code == 403, (route, who)
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_nobody_gets_in_without_a_key_but_where_it_is_open(door: Door, route: str) -> None:
-    answer = door.call(route, None)
-    if route == "POST /session":
-        # it is where one shows a key
-        assert (answer.status_code, error_of(answer)["code"]) == (401, "key_required")
-    elif route in OPEN:
-        assert answer.is_success
-        return
-    assert (answer.status_code, error_of(answer)["code"]) == (401, "key_required")
-    assert answer.headers["www-authenticate"] == 'Bearer realm="discoverybot"'
+def test_nobody_gets_in_without_a_key_but_where_it_is_open(door: Door) -> None:
+    for route in ROUTES:
+        answer = door.call(route, None)
+        # where one shows a key, one needs a key
+        if route in OPEN - {"POST /session"}:
+            assert answer.is_success, route
+            continue
+        assert (answer.status_code, error_of(answer)["code"]) == (401, "key_required"), route
+        assert answer.headers["www-authenticate"] == 'Bearer realm="discoverybot"', route
 
 
 def test_a_run_of_a_site_is_its_callers(door: Door) -> None:

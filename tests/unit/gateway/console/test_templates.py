@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from gateway import console
 
 _CONSOLE = Path(console.__file__).parent
@@ -15,7 +13,6 @@ _TEMPLATES = sorted((_CONSOLE / "templates").rglob("*.html"))
 _NOT_SHOWN = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<[^>]*>", re.DOTALL)
 
 
-@pytest.mark.parametrize("name", [str(path.relative_to(_CONSOLE)) for path in _TEMPLATES])
-def test_no_page_shows_an_escape_sequence(name: str) -> None:
+def test_no_page_shows_an_escape_sequence() -> None:
     r"""An editor that was asked for a line break has written `\n` once."""
-    assert "\\" not in _NOT_SHOWN.sub("", (_CONSOLE / name).read_text())
+    assert not [path for path in _TEMPLATES if "\\" in _NOT_SHOWN.sub("", path.read_text())]

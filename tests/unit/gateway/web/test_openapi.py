@@ -5,45 +5,48 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from inspect import isclass
 from typing import Any
 
-import pytest
-from described import APP, DOCUMENT
+from described import APP, document
 from fastapi.routing import APIRoute, iter_route_contexts
 
 import gateway.errors
 from gateway.errors import DiscoveryBotError
 from gateway.web.schemas.stream import EVENT_STREAM
 
-OPERATIONS = [
-    pytest.param(path, operation, id=f"{method} {path}")
-    for path, methods in DOCUMENT["paths"].items()
-    for method, operation in methods.items()
-]
+
+def test_each_operation_says_what_it_does_and_how_it_refuses() -> None:
+    for path, operation in _operations():
+        place = operation["operationId"]
+        assert operation["summary"], place
+        assert operation["tags"], place
+        responses = operation["responses"]
+        is_firecrawls = path.startswith("/v2/")
+        assert {"403", "400" if is_firecrawls else "422", "500"} <= set(responses), place
+        if "{job_id}" in path or "{schedule_id}" in path:
+            assert {"404", "503"} <= set(responses), place
+        # whatever takes a body may find it too large
+        assert "requestBody" not in operation or "413" in responses, place
+        problem = {"$ref": f"#/components/schemas/{'FirecrawlProblem' if is_firecrawls else 'Problem'}"}
+        for status, response in responses.items():
+            schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+            if int(status) >= 400 and not (path == "/health" and status == "503"):
+                assert schema == problem, (place, status)
 
 
-@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
-def test_each_operation_says_what_it_does_and_how_it_refuses(path: str, operation: dict[str, Any]) -> None:
-    assert operation["summary"]
-    assert operation["tags"]
-    responses = operation["responses"]
-    is_firecrawls = path.startswith("/v2/")
-    assert {"403", "400" if is_firecrawls else "422", "500"} <= set(responses)
-    if "{job_id}" in path or "{schedule_id}" in path:
-        assert {"404", "503"} <= set(responses)
-    # whatever takes a body may find it too large
-    assert "requestBody" not in operation or "413" in responses
-    for status, response in responses.items():
-        schema = response.get("content", {}).get("application/json", {}).get("schema", {})
-        if int(status) >= 400 and not (path == "/health" and status == "503"):
-            assert schema == {"$ref": f"#/components/schemas/{'FirecrawlProblem' if is_firecrawls else 'Problem'}"}
+def _operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each with its path."""
+    for path, methods in document()["paths"].items():
+        for operation in methods.values():
+            yield path, operation
 
 
-@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
-def test_no_parameter_may_be_null(path: str, operation: dict[str, Any]) -> None:
-    for parameter in operation.get("parameters", []):
-        assert "null" not in str(parameter["schema"]), parameter["name"]
+def test_no_parameter_may_be_null() -> None:
+    for path, operation in _operations():
+        for parameter in operation.get("parameters", []):
+            assert "null" not in str(parameter["schema"]), (path, parameter["name"])
 
 
 def test_a_key_is_optional_as_it_is_where_there_are_none_and_each_operation_says_its_scope() -> None:
@@ -171,16 +174,16 @@ PATHS = {
 
 
 def test_what_is_not_there_yet_is_not_promised() -> None:
-    assert set(DOCUMENT["paths"]) == PATHS
+    assert set(document()["paths"]) == PATHS
 
 
 def test_every_reference_leads_to_a_schema() -> None:
-    referred = set(re.findall(r"'#/components/schemas/(\w+)'", str(DOCUMENT)))
-    assert {"Problem", "ErrorBody"} <= referred <= DOCUMENT["components"]["schemas"].keys()
+    referred = set(re.findall(r"'#/components/schemas/(\w+)'", str(document())))
+    assert {"Problem", "ErrorBody"} <= referred <= _schemas().keys()
 
 
 def test_the_request_and_its_answer_have_examples() -> None:
-    schemas = DOCUMENT["components"]["schemas"]
+    schemas = _schemas()
     assert schemas["CrawlRequest"]["examples"]
     assert schemas["CrawlReceipt"]["examples"]
     assert schemas["CrawlRequest"]["additionalProperties"] is False
@@ -196,12 +199,18 @@ VERBS = {
     *("reject", "renew", "replace", "requeue", "resend", "resume", "retry", "revoke", "roll", "run", "scrape"),
     *("search", "set", "sign", "silence", "start", "test", "unset", "update"),
 }
-EVERY_OPERATION = {
-    operation["operationId"]: operation
-    for methods in (*DOCUMENT["paths"].values(), *DOCUMENT["webhooks"].values())
-    for operation in methods.values()
-}
-SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+
+
+@cache
+def _every_operation() -> dict[str, dict[str, Any]]:
+    """By its name."""
+    every = (*document()["paths"].values(), *document()["webhooks"].values())
+    return {operation["operationId"]: operation for methods in every for operation in methods.values()}
+
+
+def _schemas() -> dict[str, dict[str, Any]]:
+    schemas: dict[str, dict[str, Any]] = document()["components"]["schemas"]
+    return schemas
 
 
 def test_operations_are_called_as_their_functions_in_plain_verbs() -> None:
@@ -211,12 +220,12 @@ def test_operations_are_called_as_their_functions_in_plain_verbs() -> None:
         if isinstance(route.original_route, APIRoute) and route.original_route.include_in_schema
     }
     assert all(name == function for name, function in named.items()), named
-    for name in EVERY_OPERATION:
+    for name in _every_operation():
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
         assert name.partition("_")[0] in VERBS, name
         assert len(name) <= 40
-    operations = sum(len(methods) for methods in (*DOCUMENT["paths"].values(), *DOCUMENT["webhooks"].values()))
-    assert len(EVERY_OPERATION) == operations
+    operations = sum(len(methods) for methods in (*document()["paths"].values(), *document()["webhooks"].values()))
+    assert len(_every_operation()) == operations
 
 
 def _plain(name: str) -> str:
@@ -225,17 +234,17 @@ def _plain(name: str) -> str:
 
 
 def test_no_two_schemas_get_the_same_name_in_a_generated_client() -> None:
-    names = Counter(map(_plain, SCHEMAS))
+    names = Counter(map(_plain, _schemas()))
     # what has no name of its own gets that of the schema and the field, or of the operation and its part
     names.update(
         _plain(f"{schema}{field}")
-        for schema, described in SCHEMAS.items()
+        for schema, described in _schemas().items()
         for field, of_field in described.get("properties", {}).items()
         if "$ref" not in of_field
     )
     names.update(
         _plain(f"{operation}{part}")
-        for operation in EVERY_OPERATION
+        for operation in _every_operation()
         for part in ("", "body", "data", "error", "errors", "query", "path", "response", "responses")
     )
     assert [name for name, number in names.items() if number > 1] == []
@@ -245,7 +254,7 @@ def _unions(schema: Any) -> Iterator[dict[str, Any]]:
     """Those of which at least two kinds are objects."""
     if isinstance(schema, dict):
         choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
-        objects = [SCHEMAS[one["$ref"].rpartition("/")[2]] for one in choices if "$ref" in one]
+        objects = [_schemas()[one["$ref"].rpartition("/")[2]] for one in choices if "$ref" in one]
         if sum(one.get("type") == "object" for one in objects) > 1:
             yield schema
         for name, inner in schema.items():
@@ -260,12 +269,12 @@ def _unions(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_a_field_tells_the_kinds_of_a_union() -> None:
-    found = list(_unions(DOCUMENT))
+    found = list(_unions(document()))
     assert len(found) > 5
     for union in found:
         discriminator = union["discriminator"]
         for value, reference in discriminator["mapping"].items():
-            kind = SCHEMAS[reference.rpartition("/")[2]]
+            kind = _schemas()[reference.rpartition("/")[2]]
             assert discriminator["propertyName"] in kind["required"]
             assert kind["properties"][discriminator["propertyName"]]["const"] == value
 
@@ -273,26 +282,26 @@ def test_a_field_tells_the_kinds_of_a_union() -> None:
 def test_what_streams_says_its_events() -> None:
     streams = {
         operation["operationId"]: {one["$ref"].rpartition("/")[2] for one in content["itemSchema"]["oneOf"]}
-        for methods in DOCUMENT["paths"].values()
+        for methods in document()["paths"].values()
         for operation in methods.values()
         for name, content in operation["responses"].get("200", {}).get("content", {}).items()
         if name == EVENT_STREAM
     }
     assert streams.keys() == {"create_crawl", "follow_job_log", "follow_jobs", "list_dataset_changes"}
-    assert all(events <= SCHEMAS.keys() for events in streams.values())
+    assert all(events <= _schemas().keys() for events in streams.values())
 
 
 def test_errors_have_codes_of_an_enumeration() -> None:
-    assert SCHEMAS["ErrorBody"]["properties"]["code"]["$ref"] == "#/components/schemas/ErrorCode"
+    assert _schemas()["ErrorBody"]["properties"]["code"]["$ref"] == "#/components/schemas/ErrorCode"
     codes = {DiscoveryBotError.code, "body_too_large", "forbidden", "http_error", "method_not_allowed"}
     errors = [one for one in vars(gateway.errors).values() if isclass(one) and issubclass(one, DiscoveryBotError)]
-    assert codes | {one.code for one in errors} <= set(SCHEMAS["ErrorCode"]["enum"])
+    assert codes | {one.code for one in errors} <= set(_schemas()["ErrorCode"]["enum"])
 
 
 def _at(schema: dict[str, Any], pointer: str) -> bool:
     name, _, rest = pointer.partition("/")
     if "$ref" in schema:
-        return _at(SCHEMAS[schema["$ref"].rpartition("/")[2]], pointer)
+        return _at(_schemas()[schema["$ref"].rpartition("/")[2]], pointer)
     if "oneOf" in schema:
         return any(_at(one, pointer) for one in schema["oneOf"])
     return not name or (name in schema.get("properties", {}) and _at(schema["properties"][name], rest))
@@ -300,11 +309,11 @@ def _at(schema: dict[str, Any], pointer: str) -> bool:
 
 def test_links_lead_to_operations_with_what_these_need() -> None:
     number = 0
-    for operation in EVERY_OPERATION.values():
+    for operation in _every_operation().values():
         for answer in operation["responses"].values():
             for link in answer.get("links", {}).values():
                 number += 1
-                target = EVERY_OPERATION[link["operationId"]]
+                target = _every_operation()[link["operationId"]]
                 known = {one["name"]: one["required"] for one in target["parameters"]}
                 given = link["parameters"]
                 assert {name for name, is_required in known.items() if is_required} <= given.keys() <= known.keys()
