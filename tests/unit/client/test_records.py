@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from inspect import get_annotations
 
 import pytest
-from described import DOCUMENT
+from described import document
 
 from discoverybot_client import (
     Change,
@@ -20,7 +20,6 @@ from discoverybot_client import (
 )
 from discoverybot_client.records import DatasetRecord, EndpointRecord, JobRecord, Record, ScheduleRecord
 
-SCHEMAS = DOCUMENT["components"]["schemas"]
 #: Each with the schemas of its answers.
 RECORDS: dict[type[Record], tuple[str, ...]] = {
     JobRecord: ("JobDetail", "JobSummary", "JobStatusView"),
@@ -39,7 +38,8 @@ RECORDS: dict[type[Record], tuple[str, ...]] = {
 @pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
 def test_the_fields_of_records_are_those_of_answers(kind: type[Record]) -> None:
     fields = {name: str(annotation) for name, annotation in get_annotations(kind).items()}
-    first, *more = (SCHEMAS[name]["properties"] for name in RECORDS[kind])
+    schemas = document()["components"]["schemas"]
+    first, *more = (schemas[name]["properties"] for name in RECORDS[kind])
     assert fields.keys() <= first.keys()
     for name, annotation in fields.items():
         is_time = "date-time" in str(first[name])
