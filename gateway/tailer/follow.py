@@ -370,8 +370,10 @@ class Follower:
         found = self._outbox.scan()
         for attempt_id in (*self._open.keys() - set(found), *self._kept.keys() - set(found)):
             self._forget(attempt_id)
+        # the node's time is read from a file: once for all, because thousands of attempts may be kept
+        now = self._clock().timestamp()
         for attempt_id in found:
-            self._visit(attempt_id)
+            self._visit(attempt_id, now)
         if self._needs_room:
             self._make_room()
         self._outbox.finish_removals()
@@ -413,17 +415,18 @@ class Follower:
 
     def _follow_hints(self) -> None:
         hints, self._hints = self._hints, set()
+        now = self._clock().timestamp()
         for attempt_id in hints:
-            self._visit(attempt_id)
+            self._visit(attempt_id, now)
 
-    def _visit(self, attempt_id: files.AttemptId) -> None:
+    def _visit(self, attempt_id: files.AttemptId, now: float) -> None:
         """Check an attempt, or remove it. A broken folder does not hold up the others."""
         try:
             if attempt_id not in self._kept:
                 attempt = self._open.get(attempt_id) or self._admit(attempt_id)
                 with attempt.in_log():
                     self._look_at(attempt)
-            elif self._kept[attempt_id].until < self._clock().timestamp() and not self._may_be_resumed(attempt_id):
+            elif self._kept[attempt_id].until < now and not self._may_be_resumed(attempt_id):
                 self._remove(attempt_id)
         except OSError as error:
             log.warning("attempt_troubled", attempt=str(attempt_id), error=str(error))

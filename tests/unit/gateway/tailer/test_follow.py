@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from pymongo.errors import ConnectionFailure
@@ -117,6 +117,28 @@ def test_what_a_crawl_may_go_on_from_stays_until_a_later_attempt_has_taken_it_ov
     ahead[0] = timedelta(days=4)
     follower.sweep()
     assert outbox.scan() == [resumed]
+
+
+def test_what_is_kept_does_not_make_a_sweep_ask_for_the_time_more_often(tmp_path: Path) -> None:
+    outbox, asked = Outbox(tmp_path, tmp_path / "outbox"), list[datetime]()
+
+    def clock() -> datetime:
+        asked.append(utc_now())
+        return asked[-1]
+
+    follower = follower_of(outbox, tmp_path, clock)
+    times = []
+    for letter in "abcdef":
+        folder = outbox.path / str(AttemptId(letter * 32, 1))
+        folder.mkdir(parents=True)
+        (folder / EXIT).write_text("{}")
+        (folder / SHIPPED).write_text('{"acknowledged": true, "log_end": 0}')
+        follower.sweep()
+        asked.clear()
+        follower.sweep()
+        times.append(len(asked))
+    assert len(outbox.scan()) == len(times)
+    assert len(set(times)) == 1, f"each attempt that is kept adds to {times}"
 
 
 class SmallDisk(Disk):
