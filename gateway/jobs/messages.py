@@ -58,8 +58,9 @@ def about_message(job_id: str | None, correlation_id: str | None) -> AbstractCon
 #   `ALL_EVENTS`
 
 
-def log_event(attempt: int, entries: list[LogEntry]) -> bytes:
-    rows = [[entry.start, entry.end, entry.to_json().decode()] for entry in entries]
+def log_event(attempt: int, entries: Sequence[LogEntry], each: Sequence[bytes]) -> bytes:
+    """`each` is the JSON of the entries, one by one."""
+    rows = [[entry.start, entry.end, data.decode()] for entry, data in zip(entries, each, strict=True)]
     return orjson.dumps({"kind": "log", "attempt": attempt, "entries": rows})
 
 

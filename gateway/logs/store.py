@@ -242,15 +242,18 @@ class LogStream:
         """Add `entries`, in order, and publish them. Entries that the stream already has are published again, because
         it is not known whether they were published before; readers go by the positions of entries.
         """
-        key = log_stream(*attempt_id)
-        limit = _max_entries(entries)
+        key, limit = log_stream(*attempt_id), _max_entries(entries)
+        each = [entry.to_json() for entry in entries]
         with self._redis.pipeline(transaction=False) as pipeline:
-            for entry in entries:
+            for entry, data in zip(entries, each, strict=True):
                 name = f"{attempt_id.attempt}-{entry.end}"
-                pipeline.xadd(key, {"s": entry.start, "d": entry.to_json()}, id=name, maxlen=limit, approximate=True)
+                # not by `xadd`, whose checks of its arguments take a tenth of the time
+                pipeline.execute_command(  # type: ignore[no-untyped-call]  # redis-py's
+                    "XADD", key, "MAXLEN", "~", limit, name, "s", entry.start, "d", data
+                )
             # with each write, because a key that was lost and made again has no time to live
             pipeline.expire(key, self._ttl)
-            pipeline.publish(job_channel(attempt_id.job_id), log_event(attempt_id.attempt, list(entries)))
+            pipeline.publish(job_channel(attempt_id.job_id), log_event(attempt_id.attempt, entries, each))
             answers = pipeline.execute(raise_on_error=False)
         for answer in answers:
             if isinstance(answer, redis.RedisError) and not any(known in str(answer) for known in _IN_THE_WAY):
