@@ -26,6 +26,7 @@ from scrapy.settings import BaseSettings
 from scrapy.spiderloader import SpiderLoader
 from scrapy.utils.misc import load_object
 from scrapy.utils.spider import iter_spider_classes
+from twisted.internet.ssl import AcceptableCiphers
 
 from crawler import extras, setting_names
 from crawler.closing import hurry, told_to_stop, was_told_to_stop
@@ -404,6 +405,9 @@ def import_everything(settings: BaseSettings) -> None:
     for path in set(_paths(settings.copy_to_dict())):
         with suppress(ImportError):  # as above
             load_object(path)
+    if ciphers := settings["DOWNLOADER_CLIENT_TLS_CIPHERS"]:
+        # Twisted remembers which ones these are, and each crawl asks for them
+        AcceptableCiphers.fromOpenSSLCipherString(ciphers)  # type: ignore[no-untyped-call]  # Twisted's
 
 
 def _paths(value: Any) -> Iterator[str]:
