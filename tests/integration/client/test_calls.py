@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from integration.client.stand_in import Answer, Asked, StandIn, nothing, part, stand_in, whole
+from stand_in import Answer, Asked, StandIn, nothing, part, stand_in, whole
 from stores import free_port
 
 from discoverybot_client import (
@@ -60,6 +60,11 @@ def test_a_page_that_is_cut_is_asked_for_again(size: int) -> None:
         assert list(client.job(JOB["job_id"]).items()) == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
         cursors = [asked.target.partition("after=")[2] for asked in server.asked[1:]]
     assert cursors == ["", "1-20", "1-20", "1-20", "1-20", "1-30"]
+
+
+def test_a_job_that_is_printed_is_short() -> None:
+    with client_of(whole({**JOB, "spec": {"spider": "seo"}})) as (client, _):
+        assert str(client.job(JOB["job_id"])) == f"Job('{JOB['job_id']}', status='running')"
 
 
 def test_a_cursor_that_leads_nowhere_is_no_loop() -> None:
