@@ -150,6 +150,8 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
 
     def _without_room(self, groups: Mapping[str, ErrorGroup]) -> set[str]:
         """The ids of the groups that do not exist yet and cannot be made, because the spider has too many groups."""
+        if not groups:
+            return set()
         there = {one["_id"] for one in self._counting.find({"_id": {"$in": list(groups)}}, {"_id": 1})}
         new: dict[tuple[str, str, str], list[str]] = {}
         for one in groups.values():

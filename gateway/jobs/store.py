@@ -372,19 +372,12 @@ class JobStore:
 
     # --- what is announced of it
 
-    def next_to_announce(self, after: str) -> str | None:
-        """The next user, by id, of whose jobs there is something to announce."""
-        query = {"user_id": {"$gt": after}, **self._to_announce()}
-        found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING), ("signals_due", ASCENDING)])
-        return found["user_id"] if found else None
-
-    def to_announce(self, user_id: str, limit: int) -> list[Job]:
-        """The user's jobs of which there is something to announce, the longest due first."""
-        query = {"user_id": user_id, **self._to_announce()}
-        return self._documents.find(query, limit, [("signals_due", ASCENDING)])
-
-    def _to_announce(self) -> Document:
-        return {"signals_due": {"$lte": self._clock()}, SET_ASIDE: None}
+    def to_announce(self, after: str, limit: int) -> list[Job]:
+        """Jobs of which there is something to announce: of the users whose ids come after this one, by their ids, the
+        longest due of each user first.
+        """
+        query = {"user_id": {"$gt": after}, "signals_due": {"$lte": self._clock()}, SET_ASIDE: None}
+        return self._documents.find(query, limit, [("user_id", ASCENDING), ("signals_due", ASCENDING)])
 
     @state_change("jobs.announced")
     def announced(self, jobs: Sequence[Job]) -> None:

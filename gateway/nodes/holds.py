@@ -191,11 +191,13 @@ class HoldStore:
         found = self._holds.find({"_id": {"$in": list(resources)}}, _USAGE)
         return {one["_id"]: usage or FULL for one, usage in self._usage.each(found)}
 
-    def used_by_kind(self, prefix: str) -> dict[str, int]:
-        """For each held resource whose name begins with `prefix`, such as `user:`, how many attempts hold it."""
-        of_kind = {"_id": {"$gte": prefix, "$lt": prefix[:-1] + _END}}
-        found = self._holds.find({**of_kind, "$or": [{"used": {"$gte": 1}}, {SET_ASIDE: True}]}, _USAGE)
-        return {one["_id"]: (usage or FULL).used for one, usage in self._usage.each(found)}
+    def used_by_kind(self, *prefixes: str) -> dict[str, int]:
+        """For each held resource whose name begins with one of the prefixes, such as `user:`, how many attempts hold
+        it.
+        """
+        of_kinds = [{"_id": {"$gte": prefix, "$lt": prefix[:-1] + _END}} for prefix in prefixes]
+        found = self._usage.each(self._holds.find({"$or": of_kinds}, _USAGE))
+        return {one["_id"]: used for one, usage in found if (used := (usage or FULL).used)}
 
     def holders(self, resources: Collection[str]) -> dict[str, set[str]]:
         """The holders of each of the resources that was ever held. Without resources, MongoDB is not asked."""

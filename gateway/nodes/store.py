@@ -352,14 +352,14 @@ class NodeStore:
             found = self._nodes.find({}, _UNSEEN).sort("_id", ASCENDING)
             nodes = [self._on_list(node) for node in self._documents.many(found)]
             self._kept = *as_of, nodes
-        slots = self._holds.used_by_kind(_SLOTS)
-        browsers = self._holds.used_by_kind(_BROWSERS) if any(node.max_render_slots for node in nodes) else {}
+        has_browsers = any(node.max_render_slots for node in nodes)
+        used = self._holds.used_by_kind(_SLOTS, *([_BROWSERS] if has_browsers else []))
         holders = self._holds.holders([node_resource(node.id) for node in nodes if node.trial])
         return [
             node.model_copy(
                 update={
-                    "used_slots": slots.get(node_resource(node.id), 0),
-                    "used_render_slots": browsers.get(browser_resource(node.id), 0),
+                    "used_slots": used.get(node_resource(node.id), 0),
+                    "used_render_slots": used.get(browser_resource(node.id), 0),
                     "is_tried": node.trial in holders.get(node_resource(node.id), ()),
                 }
             )

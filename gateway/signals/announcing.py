@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 
 import orjson
 import structlog
@@ -31,11 +32,13 @@ from gateway.signals.run_figures import ComparedRun
 
 log = structlog.get_logger()
 
-#: One call of `look` visits at most this many users, and announces at most this many jobs of each user.
+#: One call of `look` visits about this many users, and reads at most this many jobs at once.
 USERS, JOBS = 50, 200
 #: Jobs that are announced together, and seconds after which it is the next user's turn: jobs of a user with many
 #: alert rules take longer.
 _AT_ONCE, _TURN = 25, 1.0
+#: Seconds between two looks for calls that a release before this one was to make.
+_ADOPT = 15.0
 #: Seconds after which a job whose deliveries could not be made is tried again.
 AGAIN_SECONDS = 60.0
 #: The event type of calls to webhooks that were named with a crawl.
@@ -56,32 +59,46 @@ class Announcing:
     _monotonic: Callable[[], float] = time.monotonic
     #: The last user that was visited. The next call of `look` continues after this user.
     _seen: str = field(init=False, default="")
+    #: When calls of an older release were last looked for (monotonic).
+    _adopted_at: float = field(init=False, default=float("-inf"))
     #: Whether a user up to `_seen` has more jobs to announce.
     _left: bool = field(init=False, default=False)
 
     def look(self) -> bool:
         """Announce what is due. Returns whether something may be left. Raises PyMongo's errors."""
         if not self._seen:
-            self._jobs.adopt_calls(JOBS)
+            self._adopt()
             self._left = self._announce_occurrences()
-        for _ in range(USERS):
-            user = self._jobs.next_to_announce(self._seen)
-            self._seen = user or ""
-            if user is None:
+        users = 0
+        while users < USERS:
+            found = self._jobs.to_announce(self._seen, JOBS)
+            for user_id, jobs in groupby(found, key=lambda job: job.user_id):
+                # first, so that a user of whom nothing can be announced keeps no other waiting
+                self._seen = user_id
+                self._left |= self._announce(user_id, list(jobs))
+                users += 1
+            if len(found) < JOBS:
+                self._seen = ""
                 return self._left
-            self._left |= self._announce(user)
+            # the last user may have more
+            self._left = True
         return True
 
-    def _announce(self, user_id: str) -> bool:
-        """Announce jobs of the user. Returns whether the user may have more."""
-        jobs = self._jobs.to_announce(user_id, JOBS)
-        endpoints = self._endpoints.told_of(user_id) if jobs else []
+    def _adopt(self) -> None:
+        """Take over what a release before this one was to call: its workers may end jobs until they are replaced."""
+        if self._monotonic() - self._adopted_at >= _ADOPT:
+            self._jobs.adopt_calls(JOBS)
+            self._adopted_at = self._monotonic()
+
+    def _announce(self, user_id: str, jobs: Sequence[Job]) -> bool:
+        """Whether the user has more of these jobs than one look takes."""
+        endpoints = self._endpoints.told_of(user_id)
         began = self._monotonic()
         for first in range(0, len(jobs), _AT_ONCE):
-            self._announce_some(user_id, jobs[first : first + _AT_ONCE], endpoints)
-            if self._monotonic() - began >= _TURN:
+            if first and self._monotonic() - began >= _TURN:
                 return True
-        return len(jobs) == JOBS
+            self._announce_some(user_id, jobs[first : first + _AT_ONCE], endpoints)
+        return False
 
     def _announce_some(self, user_id: str, jobs: Sequence[Job], endpoints: Sequence[Endpoint]) -> None:
         made: list[Delivery] = []

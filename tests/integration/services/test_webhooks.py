@@ -304,7 +304,7 @@ def test_what_a_release_before_this_one_was_to_call_is_called(platform: Platform
 def test_a_job_is_announced_once_however_many_do_so_at_once(platform: Platform) -> None:
     job = ended(platform, "http://a.example/")
     first, second = platform.announcing(), platform.announcing()
-    read = platform.jobs.to_announce(job.user_id, 10)
+    read = platform.jobs.to_announce("", 10)
     first.look()
     # the other has read it before, and adds nothing; a signal since then is kept
     platform.jobs.add_webhook(job.id, "http://late.example/")
@@ -321,13 +321,13 @@ def test_a_signal_that_a_full_list_gets_meanwhile_is_announced_next(platform: Pl
     platform.jobs.insert(job)
     for number in range(MOST_SIGNALS):
         platform.jobs.add_webhook(job.id, f"http://{number}.example/")
-    read = platform.jobs.to_announce(job.user_id, 9)
+    read = platform.jobs.to_announce("", 9)
     assert len(read[0].signals) == MOST_SIGNALS
     held = JobSignal(turn=Turn.RUN_HELD, at=platform.clock())
     FoldQueue(platform.database, platform.clock).done(job.id, signal=held)
     platform.jobs.announced(read)
     assert platform.jobs.get(job.id).signals[-1].turn is Turn.RUN_HELD
-    again = platform.jobs.to_announce(job.user_id, 9)
+    again = platform.jobs.to_announce("", 9)
     platform.jobs.announced(again)
     assert not platform.jobs.get(job.id).signals
 

@@ -242,7 +242,7 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
         jobs.finish(job, Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages"))
     silent = check()
     assert (silent["status"], silent["message"]) == ("down", "late events, the first by 30 s")
-    jobs.announced(jobs.to_announce("ada", 10))
+    jobs.announced(jobs.to_announce("", 10))
     assert check()["message"] == "every webhook is called when it is due"
     made = [Delivery.new(f"msg_{n}", "x", before, user_id="ada", type="t", body="", url="http://secret.example/hook")
             for n in range(2)]  # fmt: skip
