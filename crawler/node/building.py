@@ -270,9 +270,9 @@ def _raised(lines: list[str], log: Log) -> list[str]:
 _OF_SCRAPY = frozenset(
     {
         *("attrs", "automat", "cffi", "constantly", "cryptography", "cssselect", "h2", "hpack", "hyperframe"),
-        *("hyperlink", "idna", "incremental", "itemadapter", "itemloaders", "jmespath", "lxml", "parsel", "priority"),
-        *("protego", "pyasn1", "pyasn1-modules", "pycparser", "pydispatcher", "pyopenssl", "queuelib"),
-        *("service-identity", "six", "tldextract", "twisted", "w3lib", "zope-interface"),
+        *("hyperlink", "idna", "incremental", "itemadapter", "itemloaders", "jmespath", "lxml", "packaging"),
+        *("parsel", "priority", "protego", "pyasn1", "pyasn1-modules", "pycparser", "pydispatcher", "pyopenssl"),
+        *("pyparsing", "queuelib", "service-identity", "six", "tldextract", "twisted", "w3lib", "zope-interface"),
     }
 )
 #: What older Scrapys depended on, and projects have imported without naming it.

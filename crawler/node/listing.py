@@ -66,8 +66,10 @@ def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
 
 def _what_may_help(error: BaseException | None, path: Path) -> dict[str, Any]:
     """What might be installed in addition, or whether other versions might do, if it could not be imported."""
+    if not isinstance(error, ImportError | AttributeError | TypeError):
+        return {}
     egg = projects.read_egg(path)
-    if not isinstance(error, ImportError | AttributeError | TypeError) or _is_of_python_2(error, egg):
+    if _is_of_python_2(error, egg):
         return {}
     missing = (getattr(error, "name", None) or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if not missing or missing in egg.packages or find_spec(missing) is not None:

@@ -161,6 +161,15 @@ REASONS = {
     "no entry point": "egg_unreadable",
     "no spiders": "spider_missing",
     "no egg": "egg_unreadable",
+    **dict.fromkeys(
+        (
+            "a project of Python 2",
+            "what an older Scrapy had, in a project of Python 2",
+            "names of Python 2",
+            "statements of Python 2",
+        ),
+        "python_missing",
+    ),
 }
 
 

@@ -32,6 +32,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_wheel(folder, "scrapy", other, {})
     write_wheel(folder, "six", "1.17.0", {})
     write_wheel(folder, "twisted", "25.5.0", {})
+    write_wheel(folder, "packaging", "26.0", {})
     write_wheel(folder, "olden", "1.0", {}, ("scrapy<2.6",))
     write_wheel(folder, "dated", "1.0", {}, ("scrapy<2.13",))
     write_wheel(folder, "small", "1.0", {})
@@ -266,9 +267,10 @@ def test_a_scrapy_that_is_too_old_is_raised_to_the_oldest_that_can_be_run(
 ) -> None:
     log = Log()
     # what an old Scrapy needs is pinned as old, and may be there no more
-    venv = build(plan_for(tmp_path, f"{pin}\nTwisted==22.4.0 --hash=sha256:00\nsmall", wheels), log)
+    venv = build(plan_for(tmp_path, f"{pin}\nTwisted==22.4.0 --hash=sha256:00\npackaging==16.8\nsmall", wheels), log)
     assert (installed(venv, "scrapy"), installed(venv, "twisted")) == (["2.11.2"], ["25.5.0"])
     assert (installed(venv, "six"), installed(venv, "small")) == (["1.17.0"], ["1.0"])
+    assert installed(venv, "packaging") == ["26.0"]
     assert "which no node can run: it gets 2.11, the oldest that one can" in log.text()
 
 
