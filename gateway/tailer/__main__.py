@@ -52,7 +52,7 @@ TAILER = (sys.executable, "-m", "gateway.tailer")
 
 
 class _Tailer:
-    """The tailer of one place, with what the place was when this tailer was started."""
+    """The tailer process of one place, and the content of `place.json` when this tailer was started."""
 
     def __init__(self, home: Path, place: NodePlace, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self.place = place
@@ -77,7 +77,7 @@ class _Tailer:
 
 @define(eq=False, repr=False, slots=False)
 class Places:
-    """Runs a tailer per node, as processes and not as threads: one that is busy must not keep the others waiting."""
+    """Runs a tailer for each node. They are processes, not threads, so that a busy one does not delay the others."""
 
     _folder: Path
     _command: Sequence[str] = TAILER
@@ -120,18 +120,18 @@ class Places:
 
 
 def _has_work(home: Path) -> bool:
-    """Whether a node lives there or has left attempts, which are served even if the node is gone for good."""
+    """Whether a node lives there, or has left attempts. These are shipped even if the node never comes back."""
     return is_taken(home) or any((home / "node" / "outbox").glob("*-*"))
 
 
 #: Seconds that a thread may take to finish its present work.
 STOP_GRACE = 3.0
-#: Seconds that publishing an event may take from shipping to MongoDB while Redis is away.
+#: Publishing an event to Redis may delay the shipping to MongoDB by at most this many seconds.
 ANNOUNCE_TIMEOUT = 0.5
 
 
 class TailerParts(Container):
-    """No part waits for a store when it is built: each store is asked when it is needed."""
+    """The parts of a tailer. Building a part does not wait for a store; each store is connected when it is used."""
 
     @part
     def redis(self) -> redis.Redis:
@@ -139,13 +139,13 @@ class TailerParts(Container):
 
     @value
     def live(self) -> SinkThread:
-        # a client of its own, with a longer time-out
+        # a separate client, with a longer timeout
         client = self.opened(connect_redis(self.settings.redis_location))
         return SinkThread(LiveSink(LogStream(client, self.settings.result_ttl)))
 
     @value
     def mongo(self) -> SinkThread:
-        # the spider's own code can write to that file as well, and more than the crawl does
+        # the spider's code can also write to this file, so it may be longer than the crawl's own limit
         limit = self.settings.requests_max_bytes + LONGEST_RECORD
         return SinkThread(self.build(MongoSink, requests_limit=limit))
 
@@ -156,8 +156,8 @@ class TailerParts(Container):
         return self.build(FileSink, limits=limits, on_kept=self._look_for_end)
 
     def _look_for_end(self, attempt: AttemptFolder) -> None:
-        """Have the end of the attempt shipped, which waits for its files. `mongo` is looked up only now, because it
-        needs the file sink itself.
+        """Ship the end of the attempt, which has waited for its files. `self.mongo` is read only here, because
+        building it needs the file sink.
         """
         self.mongo.look_at(attempt)
 
@@ -189,8 +189,7 @@ class TailerParts(Container):
             disk=self.disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
             clock=partial(time_of_node, settings.node_dir),
-            # the launcher ends an attempt long before; a file that gets longer than that was not written,
-            # it only has a size
+            # a larger file can only be sparse: the launcher ends an attempt long before it could write that much
             longest_log=2 * settings.crawl_max_log_bytes,
             longest_items=2 * settings.crawl_max_record_bytes,
         )
@@ -243,7 +242,7 @@ def main() -> int:
     # spiders run on the same machine, often as the same user, and the settings hold the passwords of the stores
     hide_process()
     refuse_newer_stores(settings.mongo_uri, "tailer")
-    # at "debug", watchdog would log every line that a spider writes
+    # with LOG_LEVEL=debug, watchdog would log every line that a spider writes
     logging.getLogger("watchdog").setLevel(logging.WARNING)
     if settings.nodes_dir is not None:
         return _tail_places(settings.nodes_dir)
@@ -270,7 +269,7 @@ def _run(parts: TailerParts) -> None:
     follower = parts.follower
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: follower.stop())
-    # before the first heartbeat: attempts that it does not name as present are taken for gone
+    # before the first heartbeat, because attempts that a heartbeat does not name are taken for lost
     follower.sweep()
     threads = (parts.live, parts.mongo, parts.files, parts.heartbeat, parts.eggs)
     for thread in threads:
@@ -285,7 +284,7 @@ def _run(parts: TailerParts) -> None:
 
 
 def take_lock(path: Path) -> IO[bytes] | None:
-    """The lock on this node's outbox, to be held while the process lives; `None` if another process has it."""
+    """Take the lock on this node's outbox until the process ends; `None` if another process has it."""
     file = os.fdopen(open_lock(path), "wb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

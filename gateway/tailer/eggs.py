@@ -1,4 +1,4 @@
-"""Keeps the eggs on this node and those in MongoDB the same, no matter how an egg was deployed here."""
+"""Keeps the eggs on this node and the eggs in MongoDB the same, no matter how an egg was deployed."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ log = structlog.get_logger()
 
 #: Seconds between two rounds.
 EVERY = 2.0
-#: Seconds between two searches for eggs deployed here: the person who deploys waits for the answer.
+#: Seconds between two searches for eggs that were deployed on this node. It is short, because the person who deploys
+#: waits for the answer.
 SOON = 0.1
-#: Least age of a file in seconds, because Scrapyd's catalogue describes it only a moment after it was stored.
+#: An egg is read only when its file is this many seconds old, because Scrapyd's catalogue describes it a moment
+#: later.
 SETTLE = 1.0
-#: Tries to store an egg: another node, or the gateway, may deploy the same version between our read and our write.
+#: How often storing an egg is tried: another node, or the gateway, may deploy the same version at the same time.
 _TRIES = 5
 
 
@@ -58,9 +60,8 @@ class EggShipper(threading.Thread):
         spiders: Callable[[], list[SpiderInfo] | None],
         is_ours: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`folder` is where Scrapyd keeps eggs, beside its files about deployments. `spiders` returns what Scrapyd
-        says that it can run. Nothing is reported for `node` unless `is_ours` says that the name belongs to this
-        machine.
+        """`folder`: where Scrapyd stores eggs, beside its files about deployments. `spiders`: returns the spiders in
+        Scrapyd's catalogue. `is_ours`: whether the node's name belongs to this machine; if not, nothing is reported.
         """
         super().__init__(name="ship eggs", daemon=True)
         self._eggs = eggs
@@ -72,7 +73,7 @@ class EggShipper(threading.Thread):
         self._spiders = spiders
         self._is_ours = is_ours
         self._hashed: dict[Egg, tuple[tuple[int, ...], EggOnNode]] = {}
-        #: What the catalogue named at the last round; `None` before the first.
+        #: The eggs in the catalogue at the last round; `None` before the first round.
         self._named: set[Egg] | None = None
         self._too_large: set[str] = set()
         self._stopping = threading.Event()
@@ -87,7 +88,7 @@ class EggShipper(threading.Thread):
                         next_at = time.monotonic() + EVERY
                         self.look()
                 is_well = True
-            except Exception as error:  # noqa: BLE001 - after any failure the next round may fare better
+            except Exception as error:  # noqa: BLE001 - after any failure the next round may succeed
                 if is_well:
                     log.warning("eggs_not_shipped", error=str(error), kind=type(error).__name__)
                 is_well = False
@@ -96,8 +97,8 @@ class EggShipper(threading.Thread):
         self._stopping.set()
 
     def note_deployments(self) -> None:
-        """Tell the platform about the eggs that were deployed here with Scrapyd's own tools. The person who deployed
-        waits for that. Raises PyMongo's errors and `OSError`.
+        """Report the eggs that were deployed on this node with Scrapyd's own tools to the platform. The person who
+        deployed waits for this. Raises PyMongo's errors and `OSError`.
         """
         home = self._folder.parent
         if (told := read_record(home / DEPLOYED, Deployments)) is None:
@@ -122,7 +123,7 @@ class EggShipper(threading.Thread):
                     continue
             elif spiders:
                 self._eggs.describe(egg, kept.content, spiders)
-            # also for an egg that is too large to be kept, or that was kept already
+            # also for an egg that is too large to be stored, or that was stored already
             self._releases.repeat(egg, found.sha256)
             self._copies.agree(self._node, egg, found.sha256)
             self._nodes.took_egg(self._node, egg)
@@ -130,7 +131,9 @@ class EggShipper(threading.Thread):
         raise ConflictError(f"{egg.project} {egg.version} is being deployed over and over")
 
     def look(self) -> None:
-        """Ship the eggs that were deployed here, and note outdated ones. Raises PyMongo's errors and `OSError`."""
+        """Ship the eggs that were deployed on this node, and mark outdated ones. Raises PyMongo's
+        errors, `OSError`.
+        """
         infos = _by_egg(self._spiders() or [])
         here = {egg: found for egg in infos if (found := self._on_node(egg)) is not None}
         removed = {egg for egg in (self._named or set()) - set(infos) if not self._path(egg).exists()}
@@ -140,7 +143,7 @@ class EggShipper(threading.Thread):
         for egg in removed:
             self._removed(egg, copies.get(egg), kept.get(egg))
         self._named = set(infos)
-        # the one that was deployed last is the latest
+        # in the order of deployment, so that the last one becomes the latest version
         for egg, found in sorted(here.items(), key=lambda one: one[1].deployed_at):
             self._settle(egg, found, kept.get(egg), copies.get(egg), infos[egg])
         for egg, copy in copies.items():
@@ -167,7 +170,7 @@ class EggShipper(threading.Thread):
             self._copies.agree(self._node, egg, found.sha256)
 
     def _ship(self, egg: Egg, kept: KeptEgg | None, spiders: list[SpiderInfo]) -> bool:
-        """Store the egg. Returns false if somebody else has deployed this version since `kept` was read."""
+        """Store the egg. Returns false if another process has deployed this version since `kept` was read."""
         path = self._path(egg)
         try:
             content = self._eggs.write(path)
@@ -177,7 +180,7 @@ class EggShipper(threading.Thread):
                 log.error("egg_not_kept", project=egg.project, version=egg.version, error=str(error))  # noqa: TRY400 - no traceback
             return True
         if not self._releases.release(egg, content, kept, spiders):
-            # somebody else was faster; the next round compares again
+            # another process was faster; the next round compares again
             self._eggs.discard(content)
             return False
         self._copies.agree(self._node, egg, content.sha256)
@@ -185,7 +188,9 @@ class EggShipper(threading.Thread):
         return True
 
     def _removed(self, egg: Egg, copy: EggCopy | None, kept: KeptEgg | None) -> None:
-        """The egg was removed here with Scrapyd's own tools. If no other node has it, it is deleted for good."""
+        """Handle an egg that was removed on this node with Scrapyd's own tools: if no other node has it, it is
+        deleted from the platform.
+        """
         if copy is None or copy.outdated or kept is None or kept.content is None:
             return
         if any(other.has for node, other in self._copies.of_egg(egg).items() if node != self._node):
@@ -200,7 +205,7 @@ class EggShipper(threading.Thread):
         path = self._path(egg)
         try:
             found = path.lstat()
-            # differs when another file has taken the place of this one
+            # the stamp changes when the file is replaced
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
             known = self._hashed.get(egg)
             if known is None or known[0] != stamp:

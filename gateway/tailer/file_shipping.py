@@ -1,4 +1,4 @@
-"""Ships what an attempt has written as files to the file store, once it has ended: a feed is written until then."""
+"""Ships the files of an attempt to the file store once it has ended, because a feed is written until the end."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from gateway.tailer.outbox import FAULTS_OF_OURS, AttemptFolder, FilesPosition
 
 log = structlog.get_logger()
 
-#: Files, or bytes, that are shipped before other attempts have their turn.
+#: After this many files, or bytes, it is another attempt's turn.
 TURN_FILES = 50
 TURN_BYTES = 64 << 20
-#: Seconds that the end of an attempt waits for its files, so that they are there when clients see the end.
+#: The end of an attempt waits for its files for this many seconds, so that clients that see the end can read them.
 PATIENCE = 30.0
-#: Seconds for which the store must have been away before an attempt gives its files up.
+#: An attempt gives up its files only if the store has not answered for this many seconds.
 GIVEN_UP_AFTER = 10.0
-#: How many refused files a job names.
+#: A job lists at most this many refused files.
 NAMED = 20
-#: Longest name of a refused file, in characters.
+#: The names of refused files are cut to this many characters.
 _LONGEST = 300
 
 
@@ -49,7 +49,7 @@ class FileLimits(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class FileSink:
-    """Only the thread that ships may call `ship`."""
+    """Ships files to the file store. Only one thread may call `ship`."""
 
     name = "the file store"
     _store: FileStore
@@ -58,11 +58,11 @@ class FileSink:
     #: Called when all files of an attempt are shipped.
     _on_kept: Callable[[AttemptFolder], None]
     _clock: Clock = utc_now
-    #: Why the store was away at the last call; `None` if it was not.
+    #: Why the store did not answer at the last call; `None` if it did.
     _problem: str | None = field(init=False, default=None)
-    #: Since when (monotonic).
+    #: Since when the store has not answered (monotonic).
     _away_since: float = field(init=False, default=0.0)
-    #: What is still to be shipped of ended attempts, the last name first.
+    #: The files of ended attempts that are still to be shipped, the last name first.
     _left: dict[files.AttemptId, list[FoundFile]] = field(init=False, factory=dict)
 
     @property
@@ -70,7 +70,9 @@ class FileSink:
         return [self._problem] if self._problem else []
 
     def keeps_waiting(self, attempt: AttemptFolder) -> bool:
-        """Whether the end of the attempt has to wait for its files: for a while, and not while the store is away."""
+        """Whether the end of the attempt has to wait for its files: for `PATIENCE` at most, and only while the store
+        answers.
+        """
         if self._problem is not None or attempt.checkpoint.files_kept is not None or not attempt.has_files:
             return False
         if attempt.waits_for_files_since is None:
@@ -78,8 +80,8 @@ class FileSink:
         return time.monotonic() - attempt.waits_for_files_since < PATIENCE
 
     def make_room(self, attempts: Sequence[AttemptFolder]) -> None:
-        """On a full disk that the store shares, have the first of these attempts give up what could not be stored:
-        nothing else would make room again. Raises `OSError`.
+        """If the store is on the node's own disk, and the disk is full, make the first of these attempts give up the
+        files that could not be stored: nothing else would make room again. Raises `OSError`.
         """
         has_waited = self._problem is not None and time.monotonic() - self._away_since > GIVEN_UP_AFTER
         if has_waited and attempts and self._store.shares_disk(attempts[0].folder):
@@ -98,7 +100,7 @@ class FileSink:
             if self._problem is None:
                 self._away_since = time.monotonic()
             self._problem = error.message
-            # the end of the attempt need not wait for its files any longer
+            # the end of the attempt does not wait for its files any longer
             self._on_kept(attempt)
             raise
         return more
@@ -127,7 +129,7 @@ class FileSink:
         """The files that are still to be shipped, in descending order of their names."""
         position, found = attempt.checkpoint.files_position, list[FoundFile]()
         begins = position == FilesPosition()
-        # a path that is not a folder, or cannot be opened, has no files
+        # if the path is not a folder, or cannot be opened, there are no files
         with suppress(FileNotFoundError, files.HostileFileError):
             all_found = find_files(attempt.folder, self._limits.files)
             found = [one for one in all_found if begins or one.name > position.name]
@@ -187,10 +189,12 @@ class FileSink:
         return pieces.size
 
     def _tell(self, attempt: AttemptFolder) -> None:
-        """Tell the job which files were kept, even if its exit says so: a job keeps the first exit that it got."""
+        """Store in the job which files were kept. The exit report may have them, too, but a job keeps the first exit
+        report that it got.
+        """
         kept = attempt.checkpoint.files_kept
         if kept is not None and not self._jobs.record_files(*attempt.id, kept) and not self._is_there(attempt):
-            # no other process would find these files
+            # the job was deleted, and no other process would find these files
             self._store.delete(attempt.id.job_id)
             self._problem = None
         attempt.checkpoint.files_told = True
@@ -211,7 +215,9 @@ class _Unfit(Exception):  # noqa: N818 - it is no error of ours: the file stays 
 
 
 class _Pieces:
-    """Reads a file once, in parts, up to the size that it had when it was found; it may be cut, or grow."""
+    """Reads a file once, in parts, up to the size that it had when it was found. Meanwhile the file may shrink or
+    grow.
+    """
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd
@@ -226,7 +232,7 @@ class _Pieces:
             yield data
 
     def _next(self) -> bytes:
-        """A part is shorter only at the end."""
+        """The next part; only the last part is shorter than `PART`."""
         try:
             return os.pread(self._fd, min(PART, self._most - self.size), self.size)
         except OSError as error:

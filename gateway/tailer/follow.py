@@ -1,4 +1,6 @@
-"""The loop: it knows every attempt on the node, calls the sinks for those with news, and removes shipped files."""
+"""The main loop: it knows every attempt on the node, calls the sinks for attempts with new data, and removes shipped
+files.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,15 @@ from gateway.tailer.outbox import (
 
 log = structlog.get_logger()
 
-#: Seconds to leave a store, or an attempt, alone after a failure; doubled for each further one.
+#: The pause in seconds after a store, or an attempt, has failed. It doubles with each further failure.
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 2.0
 #: Seconds after which an attempt whose files cannot be read is reported.
 LASTING = 5.0
-#: Seconds between two rounds. A single line is shipped at once. Of many lines in a row, each round ships those that
-#: have gathered, which costs a fraction of shipping them one by one. The pause doubles up to `PACE`, which is that of
-#: the event stream, where lines wait for each other anyway. It is `FIRST_PACE` again after `QUIET` seconds without
-#: rounds.
+#: Seconds between two rounds. A single line is shipped at once. While many lines are written, each round ships those
+#: of the last pause together, which is much cheaper than one by one. The pause doubles from `FIRST_PACE` up to
+#: `PACE`, the pace of the event stream, so that clients do not see a difference. After `QUIET` seconds without rounds
+#: it is `FIRST_PACE` again.
 FIRST_PACE = 0.005
 PACE = 0.02
 QUIET = 0.1
@@ -51,10 +53,10 @@ class Sink(Protocol):
     def name(self) -> str: ...
 
     def ship(self, attempt: AttemptFolder) -> bool:
-        """Ship some of what is new in `attempt`. Returns whether there may be more."""
+        """Ship some of the attempt's new data. Returns whether there may be more."""
 
     def is_away(self, error: Exception) -> bool:
-        """Whether `error` means that the store cannot be reached, so that other attempts would fare no better."""
+        """Whether `error` means that the store does not answer, so that other attempts would fail, too."""
 
 
 class _Trouble(NamedTuple):
@@ -70,7 +72,7 @@ class SinkThread(threading.Thread):
         super().__init__(name=f"ship to {sink.name}", daemon=True)
         self._sink = sink
         self._changed = threading.Condition()
-        #: In the order in which they were asked for.
+        #: In the order in which `look_at` was called.
         self._waiting: dict[files.AttemptId, AttemptFolder] = {}
         self._troubled: dict[files.AttemptId, _Trouble] = {}
         self._stopping = threading.Event()
@@ -79,7 +81,7 @@ class SinkThread(threading.Thread):
         self._pace = FIRST_PACE
 
     def look_at(self, attempt: AttemptFolder) -> None:
-        """There may be something new in `attempt`. Returns at once."""
+        """Queue the attempt, because it may have new data. Returns at once."""
         with self._changed:
             self._waiting.setdefault(attempt.id, attempt)
             self._changed.notify()
@@ -113,11 +115,13 @@ class SinkThread(threading.Thread):
                 away = self._ship(attempt, away)
 
     def _ship(self, attempt: AttemptFolder, away: int) -> int:
-        """Ship some. Returns how often in a row the store was away, this time included."""
+        """Ship some of the attempt's data. Returns how often in a row the store did not answer,
+        this time included.
+        """
         try:
             if self._sink.ship(attempt):
                 self.look_at(attempt)
-        except Exception as error:  # noqa: BLE001 - nothing that one attempt or one call does may end shipping
+        except Exception as error:  # noqa: BLE001 - no error of one attempt or one call may end shipping
             return self._failed(attempt, error, away)
         self._troubled.pop(attempt.id, None)
         if away:
@@ -139,7 +143,7 @@ class SinkThread(threading.Thread):
             self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
         early = self._next_round - time.monotonic()
         self._pace = FIRST_PACE if -early > QUIET else min(2 * self._pace, PACE)
-        # wait without holding the condition: every further line would wake this thread there
+        # wait outside of the condition, because there every further line would wake this thread
         self._stopping.wait(max(0.0, early))
         self._next_round = time.monotonic() + self._pace
 
@@ -165,13 +169,13 @@ def _pause(failures: int) -> float:
 
 # --- ends that no launcher reports: processes that vanished with their launcher, and attempts that came too late
 
-#: Seconds that a launcher has for its own report once the lock is free.
+#: Seconds that a launcher has to write its own report after the lock is free.
 LAUNCHER_GRACE = 3.0
 #: How long after its `not_after` an attempt that was never launched is given up.
 STALE_AFTER = timedelta(seconds=60)
-#: How old a folder without a readable spec may get.
+#: A folder without a readable spec is given up after this time.
 SPEC_AFTER = timedelta(hours=1)
-#: Bytes of log that go into a report.
+#: The last bytes of the log that a report quotes.
 TAIL = 2000
 
 
@@ -180,10 +184,10 @@ class Endings:
     _clock: Clock
 
     def look(self, attempt: AttemptFolder) -> None:
-        """Write the exit report of an attempt that no launcher will write one for. Raises `OSError`."""
+        """Write the exit report of an attempt if no launcher will write one. Raises `OSError`."""
         if files.is_there(attempt.folder / files.EXIT):
             return
-        # a locked attempt was launched, even if its crawl has changed the mark
+        # a locked attempt was launched, even if its spider has overwritten the mark
         if is_withdrawn(attempt.folder) and not files.is_locked(attempt.folder):
             self._refuse(attempt)
         elif files.is_there(attempt.folder / files.STARTED):
@@ -208,7 +212,7 @@ class Endings:
     def _report_lost(self, attempt: AttemptFolder) -> None:
         state = files.state_dir(attempt.folder)
         report = records.read_record(state / files.REPORT, records.SpiderReport)
-        # a mark that is no file was put there by the spider: then the node has not lost the attempt
+        # if the mark is not a file, the spider has replaced it, so the node is not to blame for the loss
         has_started = is_mark(attempt.folder)
         facts = records.ExitReport(
             attempt=attempt.id.attempt,
@@ -245,15 +249,15 @@ def _write_exit(attempt: AttemptFolder, facts: records.ExitReport) -> bool:
 
 # --- the loop
 
-#: Seconds between two sweeps; each writes what is new to MongoDB.
+#: Seconds between two sweeps; each sweep ships the new data to MongoDB.
 SWEEP_EVERY = 0.5
-#: Seconds between the notice of a change and the look at it: enough for a file to get its proper name.
+#: Seconds between a reported change and the check of the attempt: by then, a temporary file has its final name.
 SETTLE = 0.02
-#: Files whose changes are followed at once, by the names under which they are written. The log is one, too.
+#: Files whose changes are handled at once, by the names under which they are written. The log is another one.
 _PROMPT = (files.STARTED, f".{files.STARTED}", f".{files.EXIT}")
-#: How long a launch may still be asked for after an attempt's `not_after`: clocks differ.
+#: A launch may be requested until this long after the attempt's `not_after`, because clocks differ.
 REPOST_MARGIN = timedelta(seconds=60)
-#: Reasons for a stop after which no later attempt goes on from this one.
+#: Reasons for a stop after which no later attempt continues this one.
 _FOR_GOOD = files.STOP_REASONS - {"stall", "pause", "shutdown"}
 #: Seconds until MongoDB is asked again whether the job of a kept attempt has ended.
 ASK_EVERY = 60.0
@@ -265,34 +269,34 @@ def _has_frontier(folder: Path) -> bool:
 
 
 class _Kept(NamedTuple):
-    """Times in seconds since the epoch."""
+    """When the folder of a finished attempt may be removed, in seconds since the epoch."""
 
     until: float
-    #: The attempt stays until then, even on a full disk.
+    #: The folder stays until then, even on a full disk.
     relaunchable_until: float
-    #: Whether its job might go on from it.
+    #: Whether a later attempt of its job might continue it.
     has_frontier: bool = False
 
 
 @define(eq=False, repr=False, slots=False)
 class Follower:
-    """Keeps of finished attempts only their names in memory, until the day of their removal."""
+    """Follows all attempts on the node. Of finished attempts, only the names are in memory until their removal."""
 
     _outbox: Outbox
     _live: SinkThread
     _mongo: SinkThread
     _files: SinkThread
     _keep: timedelta = field(kw_only=True)
-    #: Whether an attempt's job has not ended, so that it may go on from there. Raises PyMongo's errors.
+    #: Whether an attempt's job has not ended, so that a later attempt may continue it. Raises PyMongo's errors.
     _is_awaited: Callable[[files.AttemptId], bool] = field(kw_only=True)
-    #: Tells an attempt's job that there is nothing left from which it could go on. Raises PyMongo's errors.
+    #: Notes in an attempt's job that the next attempt has to start over. Raises PyMongo's errors.
     _begin_anew: Callable[[files.AttemptId], None] = field(kw_only=True)
     #: Makes the first of these attempts give up the files that cannot be stored. Raises `OSError`.
     _give_files_up: Callable[[Sequence[AttemptFolder]], None] = field(kw_only=True)
     _disk: Disk = field(kw_only=True)
     _plain_logs: PlainLogs = field(kw_only=True)
     _clock: Clock = field(kw_only=True)
-    #: Bytes; 0 is no limit.
+    #: In bytes; 0 is no limit.
     _longest_log: int = field(default=0, kw_only=True)
     _longest_items: int = field(default=0, kw_only=True)
     _open: dict[files.AttemptId, AttemptFolder] = field(init=False, factory=dict)
@@ -300,12 +304,12 @@ class Follower:
     _kept: dict[files.AttemptId, _Kept] = field(init=False, factory=dict)
     #: Attempts with a change that cannot wait for the sweep.
     _hints: set[files.AttemptId] = field(init=False, factory=set)
-    #: Attempts at which our own code failed; each is logged once.
+    #: Attempts for which our own code has failed; each of them is logged once.
     _puzzling: set[files.AttemptId] = field(init=False, factory=set)
-    #: When MongoDB may be asked for jobs again (monotonic), after it was away.
+    #: When MongoDB may be asked about jobs again (monotonic), after it did not answer.
     _ask_at: float = field(init=False, default=0.0)
-    #: Whether too little disk is free. Then the folders of acknowledged attempts do not wait for the live log:
-    #: readers who still want it read MongoDB.
+    #: Whether too little disk is free. Then the folders of acknowledged attempts are removed before the live log is
+    #: shipped completely: readers get the rest from MongoDB.
     _needs_room: bool = field(init=False, default=False)
     _stopping: bool = field(init=False, default=False)
     _wake: threading.Event = field(init=False, factory=threading.Event)
@@ -317,7 +321,7 @@ class Follower:
 
     @property
     def unshipped(self) -> int:
-        """How many attempts MongoDB or the file store does not have completely."""
+        """How many attempts are not yet completely in MongoDB and the file store."""
         shipped = (one.checkpoint.acknowledged and one.are_files_told for one in list(self._open.values()))
         return sum(not one for one in shipped)
 
@@ -340,8 +344,8 @@ class Follower:
                 attempt.save(now=True)
 
     def _watch(self) -> Callable[[], object]:
-        """Watch the outbox. Returns a function that ends the watch. Where the user's inotify instances are all in
-        use, only the sweeps see changes.
+        """Watch the outbox. Returns a function that ends the watch. If the user has no free inotify instance, only
+        the sweeps see changes.
         """
         try:
             return watch(self._outbox.path, self.changed).stop
@@ -381,8 +385,8 @@ class Follower:
 
     def _make_room(self) -> None:
         """On a full disk, remove acknowledged attempts at once, the oldest first, until there is room again. Attempts
-        from which a job might go on come last, and each is removed only once its job says that it will begin anew. If
-        the disk is full even then, the cause might be files that could not be stored.
+        that a job might continue come last, and each is removed only after its job was told to start over. If the
+        disk is still full then, files that could not be stored are given up.
         """
         try:
             now = self._clock().timestamp()
@@ -404,7 +408,7 @@ class Follower:
             log.warning("no_room_made", error=str(error))
 
     def _may_go(self, attempt_id: files.AttemptId) -> bool:
-        """Whether no job goes on from this attempt, or the job now knows that it cannot."""
+        """Whether the attempt may be removed: its job does not continue it, or was told to start over."""
         try:
             if self._may_be_resumed(attempt_id):
                 self._begin_anew(attempt_id)
@@ -420,7 +424,7 @@ class Follower:
             self._visit(attempt_id, now)
 
     def _visit(self, attempt_id: files.AttemptId, now: float) -> None:
-        """Check an attempt, or remove it. A broken folder does not hold up the others."""
+        """Check an attempt, or remove it. A broken folder does not block the others."""
         try:
             if attempt_id not in self._kept:
                 attempt = self._open.get(attempt_id) or self._admit(attempt_id)
@@ -431,7 +435,7 @@ class Follower:
         except OSError as error:
             log.warning("attempt_troubled", attempt=str(attempt_id), error=str(error))
         except Exception:
-            # a failure of our own code at one attempt is no reason to stop shipping the others
+            # an error of our own code for one attempt must not stop the others
             if attempt_id not in self._puzzling:
                 self._puzzling.add(attempt_id)
                 log.exception("attempt_not_followed", attempt=str(attempt_id))
@@ -441,7 +445,7 @@ class Follower:
             self._outbox.path, attempt_id, self._longest_log, self._longest_items
         )
         if attempt.checkpoint.acknowledged and attempt.are_files_told and attempt.log_end is not None:
-            # readers who still want the rest of an acknowledged log read MongoDB
+            # readers get the rest of an acknowledged log from MongoDB
             self._set_aside(attempt)
         return attempt
 
@@ -463,11 +467,13 @@ class Follower:
         try:
             Endings(self._clock).look(attempt)
         except OSError as error:
-            # a full disk, perhaps: what is there can be shipped all the same
+            # probably a full disk; the attempt's data can be shipped all the same
             log.warning("exit_not_written", attempt=str(attempt.id), error=str(error))
 
     def _set_aside(self, attempt: AttemptFolder) -> None:
-        """Keep the folder while the attempt might be launched again: only its mark prevents a second launch."""
+        """Keep the folder as long as a launch may be requested again: only the started mark
+        prevents a second launch.
+        """
         ended = (attempt.folder / files.EXIT).lstat().st_mtime
         spec = records.read_record(attempt.folder / files.SPEC, records.NodeSpec)
         relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
@@ -477,9 +483,9 @@ class Follower:
         self._forget_sinks(attempt.id)
 
     def _may_be_resumed(self, attempt_id: files.AttemptId) -> bool:
-        """Whether a later attempt might go on from this one. Only this node has the file of the pages that are still
-        to be fetched. The file has to outlast every pause of the job and its wait for a slot, and only MongoDB knows
-        of those. A later attempt that has taken the file over has removed it here; one that only waits has not.
+        """Whether a later attempt might continue this one. Its frontier is a file on this node only. The file has to
+        outlast each pause of the job and each wait for a slot, so MongoDB is asked whether the job has ended. A later
+        attempt that continues this one removes the file when it starts.
         """
         kept = self._kept[attempt_id]
         if not kept.has_frontier or not _has_frontier(files.attempt_dir(self._outbox.path, attempt_id)):

@@ -46,13 +46,13 @@ class Catalog:
         except FileNotFoundError:
             return self._infos
         except files.HostileFileError as error:
-            content = str(error).encode()  # fails to parse below, as a catalogue that cannot be read does
+            content = str(error).encode()  # this text fails to parse below, like an unreadable catalogue
         if content != self._content:
             self._content = content
             try:
                 self._infos = _INFOS.validate_json(content)
             except ValueError as error:
-                # the last catalogue that could be read still holds
+                # the last readable catalogue stays valid
                 log.warning("catalog_unreadable", path=str(self._path), error=str(error))
         return self._infos
 
@@ -87,13 +87,13 @@ class CatalogPublisher:
 EVERY = 2.0
 #: How many attempts with unreadable files one heartbeat reports.
 MOST_TROUBLES = 10
-#: Seconds after a heartbeat that failed: the next one may find a connection that works.
+#: Seconds between a failed heartbeat and the next one, which may find a working connection.
 AGAIN = 0.5
 
 
 class Heartbeat(threading.Thread):
-    """`present` names the attempts on this node whose end MongoDB has not yet acknowledged. `unshipped` counts the
-    attempts that have not arrived completely. `troubles` says which files cannot be read, and why.
+    """Sends heartbeats. `present`: the attempts on this node whose end MongoDB has not yet acknowledged. `unshipped`:
+    the number of attempts that are not completely shipped. `troubles`: the files that cannot be read, and why.
     """
 
     def __init__(
@@ -121,11 +121,11 @@ class Heartbeat(threading.Thread):
         self._unshipped = unshipped
         self._troubles = troubles
         self._is_stopping = False
-        #: Set when a sign of life must be given at once, no matter when the last one was given.
+        #: Set when a heartbeat must be sent at once.
         self._due = threading.Event()
         # the node's other processes read the time from a file that each heartbeat writes
         clock.on_turn = self._due.set
-        #: The last sign of life of the machine that has our name, and how often it was found unchanged.
+        #: The last heartbeat of another machine with the same name, and how often it was found unchanged.
         self._other: datetime | None = None
         self._found = 0
         #: Whether the name was ours at the last answer.
@@ -147,7 +147,7 @@ class Heartbeat(threading.Thread):
             except Exception as error:  # noqa: BLE001 - a node whose heartbeats stop for good is taken for dead
                 if is_well:
                     log.warning("no_heartbeat", error=str(error))
-                # the other machine might be unable to reach MongoDB either, so its silence counts for nothing
+                # the other machine may be unable to reach MongoDB, too, so its silence proves nothing
                 is_well, self._found = False, 0
             self._due.wait(EVERY if is_well else AGAIN)
             self._due.clear()
@@ -181,7 +181,7 @@ class Heartbeat(threading.Thread):
             troubles=self._troubles()[:MOST_TROUBLES],
             unanswered=lately_unanswered(),
             instance=self._instance,
-            # counted, not timed: a process that is suspended does not see the other machine's heartbeats
+            # counted, not timed: a suspended process would miss the other machine's heartbeats
             succeeds=self._other if self._found * AGAIN >= settings.node_dead_after else None,
         )
         self.is_accepted = True

@@ -46,15 +46,15 @@ class Disk:
         return shutil.disk_usage(self._path).free
 
     def is_full(self) -> bool:
-        """Too full for new work. Raises `OSError`."""
+        """Whether the disk is too full for new work. Raises `OSError`."""
         return self.free_bytes < self._min_free_bytes or files.free_inodes(self._path) < self._min_free_inodes
 
 
-#: Prefix of a folder that is being removed. It is no attempt any more, even if files are left in it.
+#: The prefix of a folder that is being removed. It does not count as an attempt, even if files are left in it.
 _REMOVED = ".removed-"
-#: Seconds of each sweep that may go into removing files.
+#: Each sweep removes files for at most this many seconds.
 REMOVAL_TURN = 0.1
-#: Content of the started mark that the tailer makes itself, so that no launcher can make one.
+#: The content of a started mark that the tailer makes itself, so that no launcher can make one.
 _WITHDRAWN = b'{"withdrawn": true}'
 
 
@@ -73,8 +73,8 @@ class Outbox:
 
     @state_change("tailer.remove_attempt")
     def remove(self, attempt_id: files.AttemptId) -> None:
-        """Take an attempt away, with the link under which Scrapyd's console shows its log. The attempt is gone at
-        once; `finish_removals` may take a while to remove its files.
+        """Remove an attempt, and the link to its log for Scrapyd's console. The attempt is gone at once, but its
+        files are removed by `finish_removals`, which may take a while.
         """
         folder = files.attempt_dir(self.path, attempt_id)
         spec = records.read_record(folder / files.SPEC, records.NodeSpec)
@@ -108,7 +108,7 @@ def started_at(folder: Path) -> datetime | None:
         return None
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         said = datetime.fromisoformat(json.loads(content)["started_at"])
-        # a project without a user of its own can write any time there
+        # the spider of a project without a system user of its own can write any text there
         return said if said.tzinfo is not None else made
     return made
 
@@ -132,7 +132,9 @@ def withdraw(folder: Path) -> bool:
 
 
 def _content(mark: Path) -> bytes:
-    """The bytes of the mark; empty if it is not a file, which only a spider that was launched can have caused."""
+    """The bytes of the mark; empty if the mark is not a file: then the attempt was launched, and its spider has
+    replaced the mark.
+    """
     try:
         return files.read_file(mark)
     except files.HostileFileError:
@@ -140,59 +142,61 @@ def _content(mark: Path) -> bytes:
 
 
 def _remove_link(link: Path, target: Path) -> None:
-    """Remove the link only if it leads to `target`: the names on the way to it came from outside."""
+    """Remove the link only if it leads to `target`, because the names in its path come from users."""
     with suppress(OSError):
         if link.is_symlink() and link.resolve() == target.resolve():
             link.unlink()
 
 
-# --- how far an attempt was shipped. An older checkpoint costs work, never correctness: what is shipped is
-# named by its position, so shipping it again changes nothing.
+# --- how far an attempt was shipped. An outdated checkpoint is harmless: shipped data is identified by its position,
+# so shipping it again changes nothing.
 class LogPosition(BaseModel, frozen=True):
-    """A place between two entries. It is frozen: a thread replaces its own, and the saving one sees old or new."""
+    """A position between two entries of a log. It is frozen, so that the thread that saves it never sees half of a
+    change.
+    """
 
     offset: int = Field(default=0, ge=0)
     #: The level at that position, for lines without a level of their own.
     level: str = HEADLESS_LEVEL
-    #: Logger of the line before, to which lines without a head belong.
+    #: The logger of the line before, to which lines without a head belong.
     logger: str | None = None
 
 
 class FilesPosition(BaseModel, frozen=True):
     """How far the files of an attempt were shipped, in the order of their names. Frozen like `LogPosition`."""
 
-    #: The last one that was shipped, or refused.
+    #: The last file that was shipped, or refused.
     name: str = ""
-    #: Which files were kept up to that one.
+    #: Which files were kept up to this one.
     kept: records.FilesKept = Field(default_factory=records.FilesKept)
 
 
 class Checkpoint(BaseModel):
     """`shipped.json`. Each field has one writer."""
 
-    #: Everything before it is in the stream, or was left to MongoDB.
+    #: Entries before this position are in the stream, or were skipped because MongoDB has them.
     log_redis: LogPosition = LogPosition()
-    #: Start of the chunk that still grows; everything before it is in MongoDB for good.
+    #: The start of the last chunk, which still grows. Entries before it are in complete chunks in MongoDB.
     log_mongo: LogPosition = LogPosition()
-    #: Byte offset up to which `items.jsonl` is in MongoDB.
+    #: The byte offset up to which `items.jsonl` is in MongoDB.
     items: int = Field(default=0, ge=0)
-    #: Start of the chunk of `requests.jsonl` that still grows.
+    #: The start of the last chunk of `requests.jsonl`, which still grows.
     requests: int = Field(default=0, ge=0)
-    #: Bytes that the log had when the exit report was first seen: later bytes are not part of it.
+    #: The size of the log when the exit report was first seen. Later bytes do not belong to the log.
     log_end: int | None = Field(default=None, ge=0)
-    #: Files that could not be read in any of the tries, each with the error. Everything else is shipped without them.
+    #: Files that could not be read in any of the tries, each with the error. All other files are shipped.
     lost: dict[str, str] = Field(default_factory=dict)
     #: Whether MongoDB has acknowledged the log, the items and the exit.
     acknowledged: bool = False
-    #: How far its files are in the file store; and once all are there, which files were kept.
+    #: How far its files are in the file store; and once all are shipped, which files were kept.
     files_position: FilesPosition = FilesPosition()
     files_kept: records.FilesKept | None = None
-    #: Whether the job's document has the kept files. Its exit may have them already, or be older.
+    #: Whether the job's document has the list of kept files.
     files_told: bool = False
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """The saved checkpoint; one at the beginning if there is none or it cannot be understood."""
+    """The saved checkpoint. If there is none, or it cannot be read, a checkpoint at the beginning."""
     with suppress(OSError, ValueError):
         return Checkpoint.model_validate_json(files.read_file(folder / files.SHIPPED))
     return Checkpoint()
@@ -218,7 +222,9 @@ class ProgressWatch:
         self._told_at = 0.0
 
     def news(self, *, ended: bool = False) -> records.Progress | None:
-        """Progress that was not yet published; `None` if there is none, or if the last report is too recent."""
+        """Progress that was not published yet; `None` if there is none, or if the last one was published too
+        recently.
+        """
         if not ended and time.monotonic() - self._told_at < PROGRESS_EVERY:
             return None
         path = files.state_dir(self._folder) / files.PROGRESS
@@ -245,32 +251,34 @@ SAVE_EVERY = 0.5
 #: the path is not a file, `TRIES_OF_THE_DISK` if the disk fails to read it.
 TRIES = 5
 TRIES_OF_THE_DISK = 50
-#: A quarter of the entries that are looked at to find out whether a crawl has written any file.
+#: To find out whether a crawl has written any file, four times this many entries are read at most.
 FILES_LOOKED_FOR = 250
-#: Errors that mean a fault of this process, and not of the file.
+#: Errors of this process, which say nothing about the file.
 FAULTS_OF_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class AttemptFolder:
-    """Shared by threads. Each field has one writer; two fields that do not match only cost a second look."""
+    """The state of one attempt, shared by threads. Each field has one writer. If two fields do not match for a
+    moment, the attempt is only checked once more.
+    """
 
     def __init__(
         self, outbox: Path, attempt_id: files.AttemptId, longest_log: int = 0, longest_items: int = 0
     ) -> None:
-        """The bytes of a log beyond `longest_log` are ignored. An `items.jsonl` that is read beyond `longest_items`
-        bytes counts as unreadable from there on. 0 is no limit.
+        """`longest_log`: later bytes of the log are ignored. `longest_items`: later bytes of `items.jsonl` count as
+        unreadable. 0 is no limit.
         """
         self.id = attempt_id
         self._longest_log = longest_log
         self.longest_items: float = longest_items or math.inf
         self.folder = files.attempt_dir(outbox, attempt_id)
         self.checkpoint: Checkpoint = load_checkpoint(self.folder)
-        # The following fields are not saved: after a restart the tailer finds the values, or ships, once more.
-        #: Byte offset up to which MongoDB has the log, the growing chunk included.
+        # The following fields are not saved: after a restart, the tailer finds their values again.
+        #: The byte offset up to which MongoDB has the log, including the growing chunk.
         self.log_stored = self.checkpoint.log_mongo.offset
-        #: Byte offset up to which MongoDB has the record of requests, the growing chunk included.
+        #: The byte offset up to which MongoDB has the record of requests, including the growing chunk.
         self.requests_stored = self.checkpoint.requests
-        #: The item that begins at the checkpoint does not end before this byte offset.
+        #: The byte offset up to which the end of the next, very long item was searched in vain.
         self.items_searched = 0
         #: Whether the job knows that this attempt was started.
         self.start_reported = False
@@ -278,9 +286,9 @@ class AttemptFolder:
         self.progress_recorded = ProgressWatch(self.folder)
         #: The progress of the attempt over time; read when it is first needed.
         self.series: ProgressSeries | None = None
-        #: Since when the end is held back from MongoDB because files are still shipped (monotonic).
+        #: Since when the end waits, because files are still being shipped (monotonic).
         self.waits_for_files_since: float | None = None
-        #: Whether the files that are not yet stored are given up, because there is no room.
+        #: Whether the files that are not stored yet are given up, because the disk is full.
         self.gives_files_up = False
         self._has_files: bool | None = None
         #: When the lock was first found free without an exit report (monotonic).
@@ -295,7 +303,7 @@ class AttemptFolder:
     def in_log(self) -> AbstractContextManager[object]:
         """While the block runs, every log line names the attempt's job."""
         if self._correlation_id is None and files.is_there(self.folder / files.SPEC):
-            # looked for once, because what lies there may take long to be refused
+            # read only once, because refusing a hostile file may take long
             spec = records.read_record(self.folder / files.SPEC, records.NodeSpec)
             self._correlation_id = (spec and spec.correlation_id) or self.id.job_id
         return about_message(self.id.job_id, self._correlation_id)
@@ -306,7 +314,7 @@ class AttemptFolder:
 
     @property
     def log_end(self) -> int | None:
-        """Length of the finished log, the same for both sinks; `None` while the attempt may still write."""
+        """The length of the finished log, the same for both sinks; `None` while the attempt may still write."""
         if files.LOG in self.checkpoint.lost:
             return self.checkpoint.log_end
         if self.checkpoint.log_end is None:
@@ -315,12 +323,12 @@ class AttemptFolder:
             with self._end_lock:
                 if self.checkpoint.log_end is None:
                     self.checkpoint.log_end = self.log_size
-        # a process may have cut the file since
+        # a process may have truncated the file since
         return min(self.checkpoint.log_end, self.log_size)
 
     @property
     def log_bound(self) -> int | None:
-        """Where reading the log ends: at its end, or at the size limit of a log once that is reached."""
+        """The offset at which reading the log ends: its end, or the size limit of a log once this is reached."""
         end = self.log_end
         if end is None and self._longest_log and self.log_size >= self._longest_log:
             return self._longest_log
@@ -328,7 +336,7 @@ class AttemptFolder:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is an exit report, or something under its name, which keeps any process from writing one."""
+        """Whether there is an exit report, or any other entry with its name: then no process can write one."""
         return self.checkpoint.log_end is not None or files.is_there(self.folder / files.EXIT)
 
     @property
@@ -343,33 +351,37 @@ class AttemptFolder:
 
     @property
     def is_log_stored(self) -> bool:
-        """Whether everything in the log, as far as it can be read, is in MongoDB."""
+        """Whether the log is completely in MongoDB, as far as it can be read."""
         end = self.log_end
         return files.LOG in self.checkpoint.lost or (end is not None and self.log_stored >= end)
 
     @property
     def has_files(self) -> bool:
-        """Whether the crawl, which has ended, has written any; every crawl of an egg has a folder for them."""
+        """Whether the ended crawl has written any files. The folder alone does not show it: every crawl of an egg has
+        one.
+        """
         if self._has_files is None:
             try:
                 self._has_files = any(True for _ in find_files(self.folder, FILES_LOOKED_FOR))
             except FileNotFoundError:
                 self._has_files = False
             except OSError:
-                # something else has the folder's name, or it cannot be read now
+                # the entry is not a folder, or cannot be read now
                 return True
         return self._has_files
 
     @property
     def are_files_told(self) -> bool:
-        """Whether the files are in the file store, and the job knows."""
+        """Whether the files are in the file store, and the job has their list."""
         return self.checkpoint.files_told if self.checkpoint.files_kept is not None else not self.has_files
 
     def was_read(self, name: str) -> None:
         self._failures.pop(name, None)
 
     def not_read(self, name: str, error: OSError) -> None:
-        """Note a failed read. If the attempt has ended and there were too many in a row, go on without the file."""
+        """Count a failed read. If the attempt has ended, and too many reads in a row have failed, the file is given
+        up.
+        """
         if error.errno in FAULTS_OF_OURS or not self.has_ended:
             return
         self._failures[name] += 1
@@ -377,12 +389,14 @@ class AttemptFolder:
             return
         log.warning("file_lost", attempt=str(self.id), file=name, error=str(error))
         if name == files.LOG:
-            # the shipped part counts as the whole log
+            # the part that is shipped becomes the whole log
             self.checkpoint.log_end = self.log_stored
         self.checkpoint.lost = {**self.checkpoint.lost, name: str(error)}
 
     def save(self, *, now: bool = False) -> None:
-        """Write the checkpoint if it has changed and the last one is old enough. A full disk stops no shipping."""
+        """Write the checkpoint if it has changed and the last one is old enough. If the disk is full, shipping goes
+        on without it.
+        """
         if not now and time.monotonic() - self._saved_at < SAVE_EVERY:
             return
         data = self.checkpoint.model_dump_json().encode()
@@ -404,7 +418,7 @@ PLAIN_LOGS_EVERY = 600.0
 
 
 class PlainLogs:
-    """Removes old `logs/<project>/<spider>/<job>.log`. A link there belongs to an attempt and is removed with it."""
+    """Removes old files `logs/<project>/<spider>/<job>.log`. Links are not removed here, but with their attempts."""
 
     def __init__(self, node_dir: Path, keep: timedelta, clock: Clock) -> None:
         self._path = node_dir / "logs"
@@ -413,7 +427,7 @@ class PlainLogs:
         self._next_look = 0.0
 
     def look(self) -> None:
-        """Remove the old logs, if it is time. No failure here is worth an error."""
+        """Remove the old logs if it is time for the next round. Errors are only logged."""
         if not self._keep or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + PLAIN_LOGS_EVERY
@@ -428,7 +442,7 @@ class PlainLogs:
 
     @state_change("tailer.remove_plain_logs")
     def _remove(self, old: Iterable[Path]) -> None:
-        """Remove all but the logs that a crawl still has open, although it has been silent for that long."""
+        """Remove these logs, except those that a crawl still has open."""
         if not (old := set(old)):
             return
         for path in old - _open_files():
@@ -436,7 +450,7 @@ class PlainLogs:
 
 
 def _is_linked(path: Path) -> bool:
-    """Whether it, or a folder on the way to it, is a link: what is behind a link is not ours to remove."""
+    """Whether the path, or one of the two folders above it, is a link. The targets of links are never removed."""
     return any(part.is_symlink() for part in (path, path.parent, path.parent.parent))
 
 
@@ -446,7 +460,7 @@ def _is_older(path: Path, moment: float) -> bool:
 
 
 def _open_files() -> set[Path]:
-    """Files of every process that we may look at: the processes of a node run as one user."""
+    """The open files of all processes of this user, which include all processes of the node."""
     found: set[Path] = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -456,7 +470,7 @@ def _open_files() -> set[Path]:
 
 # --- notices changes in the outbox as they happen. The sweep finds what it misses.
 
-#: Called with the attempt that has changed, and the name of the file that was written.
+#: Is called with the changed attempt, and the name of the file that was written.
 Listener = Callable[[files.AttemptId, str], None]
 
 
@@ -465,7 +479,7 @@ class _Handler(FileSystemEventHandler):
         self._listener = listener
 
     def on_modified(self, event: FileSystemEvent) -> None:
-        # called for every line of every log: no pathlib
+        # no pathlib, because this is called for every line of every log
         folder, _, name = str(event.src_path).rpartition("/")
         folder = folder.removesuffix(f"/{files.STATE}")
         attempt_id = files.AttemptId.parse(folder.rpartition("/")[2])
@@ -474,11 +488,11 @@ class _Handler(FileSystemEventHandler):
 
 
 def watch(outbox: Path, listener: Listener) -> BaseObserver:
-    """Call `listener` from a thread of its own until the observer is stopped. The observer is already started.
+    """Call `listener` from a separate thread until the observer is stopped. The observer is already started.
 
-    Only modified files are reported. If watchdog is asked for renames, it holds each back for half a second to find
-    its other half, and with it everything that comes after. A file that is written under another name first is
-    reported under that name.
+    Only modified files are reported, not renames: for each rename, watchdog would delay all later events by half a
+    second to find the matching event. So a file that is first written under a temporary name is reported under this
+    name.
     """
     observer = Observer()
     observer.daemon = True

@@ -1,4 +1,6 @@
-"""What is shipped of an attempt: its log, items, requests and exit to MongoDB; to Redis what clients watch live."""
+"""Ships the data of an attempt: the log, items, requests and exit report to MongoDB, and to Redis what clients watch
+live.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,13 @@ from gateway.tailer.outbox import AttemptFolder, LogPosition, started_at
 
 
 class LogPiece(NamedTuple):
-    """Whole entries; `data` is exactly their bytes. `entries` splits them only where they are shipped one by one,
-    because there might be as many entries as bytes.
+    """Complete entries; `data` is exactly their bytes. They are split (`entries`) only where they are shipped one by
+    one, because there may be as many entries as bytes.
     """
 
     data: bytes
     lines: LineCounts
-    #: Where the entries begin, and where to go on reading.
+    #: The position of the first entry, and the position at which the next piece begins.
     start: LogPosition
     end: LogPosition
     #: Whether there may be more.
@@ -54,11 +56,11 @@ class LogPiece(NamedTuple):
 
 
 def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None, most: int | None = None) -> LogPiece:
-    """The entries in about `size` bytes from `start` on, and at most `most` lines; the last entry might exceed
-    `size`. Without a `log_end`, an incomplete last line is left for later. With one, that line ends there, and
-    nothing after it is read.
+    """The entries in about `size` bytes from `start` on, at most `most` lines; the last entry may exceed `size`.
+    Without a `log_end`, an incomplete last line is left for later. With a `log_end`, the last line ends there, and
+    later bytes are not read.
     """
-    # a line may be longer than `size`; an entry is never longer than this
+    # a second try with `MAX_LINE`, because a line may be longer than `size`, but an entry is never longer than that
     for size_read in (size, MAX_LINE):
         data, final = _read(path, start, size_read, log_end)
         end = end_of_entries(data, len(data) if size_read == size else 1, final=final)
@@ -71,8 +73,8 @@ def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None, m
 
 
 def read_chunk(path: Path, start: LogPosition, least: int, log_end: int | None) -> LogPiece:
-    """The entries from `start` on, up to the first that ends `least` or more bytes after it; all entries if there are
-    fewer bytes. The bytes alone decide where the chunk ends, so two chunks from the same start are the same.
+    """The entries from `start` on, up to the first entry that ends `least` or more bytes after it; all entries if
+    there are fewer bytes. Only the bytes decide where the chunk ends, so two chunks with the same start are the same.
     """
     for size in (2 * least, least + MAX_LINE):
         data, final = _read(path, start, size, log_end)
@@ -84,7 +86,7 @@ def read_chunk(path: Path, start: LogPosition, least: int, log_end: int | None) 
 
 
 def _read(path: Path, start: LogPosition, size: int, log_end: int | None) -> tuple[bytes, bool]:
-    """The bytes, and whether the log ends with them."""
+    """Up to `size` bytes from `start` on, and whether the log ends with them."""
     data = files.read_part(path, start.offset, size if log_end is None else min(size, log_end - start.offset))
     return data, log_end is not None and start.offset + len(data) >= log_end
 
@@ -97,24 +99,28 @@ def _piece(data: bytes, start: LogPosition, *, more: bool) -> LogPiece:
 
 # --- logs are shipped twice: the live end to Redis, everything to MongoDB. Neither waits for the other.
 
-#: Bytes of log, and lines, in one write to Redis: a few milliseconds of work, so that no log makes another one wait.
+#: One write to Redis has at most this many bytes, and lines, of a log. It takes a few milliseconds, so that other
+#: logs do not wait.
 LIVE_PIECE, LIVE_LINES = 64 << 10, 1000
-#: Bytes that Redis may lag behind. Redis skips what lies further back, so that "live" stays live; MongoDB has it.
+#: The live log may lag behind by at most this many bytes. Older lines are not sent to Redis, so that the live log
+#: stays live; MongoDB has them.
 MAX_LAG = 4 << 20
-#: Bytes of a full chunk in MongoDB. A chunk that has fewer grows with every flush.
+#: A chunk in MongoDB is complete with this many bytes. Until then, each flush extends it.
 CHUNK = 64 << 10
-#: Full chunks shipped before other attempts have their turn.
+#: After this many complete chunks, it is another attempt's turn.
 CHUNKS_PER_TURN = 16
 
 
 def ship_live_log(stream: LogStream, attempt: AttemptFolder) -> bool:
-    """Ship one piece. Returns whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
+    """Ship one piece. Returns whether there may be more. Raises `redis.RedisError`; the checkpoint
+    is unchanged then.
+    """
     if files.LOG in attempt.checkpoint.lost:
         return False
     log_end = attempt.log_bound
     start = attempt.checkpoint.log_redis
     if attempt.log_size - start.offset > MAX_LAG:
-        # read, not skipped: a line without a head has the level of one that may lie far back
+        # the skipped lines are read all the same, because a line without a head has the level of an earlier line
         piece = read_piece(attempt.log_path, start, MAX_LINE, log_end)
     else:
         piece = read_piece(attempt.log_path, start, LIVE_PIECE, log_end, LIVE_LINES)
@@ -125,11 +131,12 @@ def ship_live_log(stream: LogStream, attempt: AttemptFolder) -> bool:
 
 
 def ship_log(store: LogStore, attempt: AttemptFolder) -> bool:
-    """Ship what there is. Returns whether there may be more. Raises PyMongo's errors; what was shipped before counts.
+    """Ship new entries. Returns whether there may be more. Raises PyMongo's errors; chunks that were shipped before
+    the error count.
 
-    The bytes alone decide where chunks begin and end: at the first entry that ends `CHUNK` or more bytes after the
-    chunk's start. So a tailer that was killed, and shipped more than it remembers, makes the same chunks again. Call
-    it about twice a second: the growing chunk is rewritten each time.
+    Only the bytes decide where a chunk ends: at the first entry that ends `CHUNK` or more bytes after the chunk's
+    start. So a tailer that was killed before it saved its checkpoint makes the same chunks again. To be called about
+    twice a second, because the growing chunk is rewritten each time.
     """
     log_end = attempt.log_bound
     for _ in range(CHUNKS_PER_TURN):
@@ -147,19 +154,19 @@ def ship_log(store: LogStore, attempt: AttemptFolder) -> bool:
 
 # --- from a line of `items.jsonl` to what MongoDB can hold. No line is ever dropped.
 
-#: Largest item, in bytes, both as JSON and as BSON; MongoDB itself takes 16 MiB.
+#: The largest item, in bytes, both as JSON and as BSON. MongoDB's own limit is 16 MiB.
 MAX_ITEM = 15_000_000
-#: MongoDB takes 100 levels, of which the document around the item is one.
+#: The deepest nesting of an item. MongoDB's own limit is 100 levels, including the document around the item.
 MAX_DEPTH = 90
-#: Values in an item, at any depth; one with more is kept as text. Each takes some microseconds, in which nothing of
-#: other crawls is shipped, and 15 MB have room for millions.
+#: An item with more values than this, at any depth, is stored as text. Each value takes some microseconds, during
+#: which nothing of other crawls is shipped, and 15 MB have room for millions of values.
 MAX_VALUES = 100_000
-#: Bytes kept of an item that is too large, so that its author can recognize it.
+#: The first bytes of an item that is too large are stored, so that its author can recognize it.
 HEAD = 1000
 
 
 def parse_item(attempt_id: files.AttemptId, end: int, line: bytes) -> Item:
-    """The item on `line`, which ends at byte `end`: its data, or its text where BSON cannot hold the data."""
+    """The item on `line`, which ends at byte `end`: its data, or its text if BSON cannot store the data."""
     if len(line) > MAX_ITEM:
         return too_large(attempt_id, end, len(line), line)
     data = _storable_line(line)
@@ -167,25 +174,25 @@ def parse_item(attempt_id: files.AttemptId, end: int, line: bytes) -> Item:
         return Item(*attempt_id, end, data)
     text = line.decode("utf-8", "replace")
     if len(text) * 3 > MAX_ITEM and len(text.encode()) > MAX_ITEM:
-        # each byte that is no UTF-8 has become three bytes
+        # each invalid byte has become a replacement character of three bytes
         return too_large(attempt_id, end, len(line), line)
     return Item(*attempt_id, end, None, text)
 
 
 def as_text(item: Item) -> Item:
-    """`item` as text, for a server that refuses data which BSON itself would hold."""
+    """The item as text, for a server that refuses the data although BSON could store it."""
     text = json.dumps(item.data, ensure_ascii=False, separators=(",", ":"))
     return item._replace(data=None, raw=text)
 
 
 def too_large(attempt_id: files.AttemptId, end: int, size: int, head: bytes) -> Item:
-    """What MongoDB stores for an item that does not fit: how large it was, and how it began."""
+    """The replacement for an item that is too large: its size and its beginning."""
     text = head[:HEAD].decode("utf-8", "replace")
     return Item(*attempt_id, end, {"error": "this item is too large to be stored", "bytes": size, "begin": text})
 
 
 def _storable_line(line: bytes) -> dict[str, Any] | None:
-    """The JSON object on `line`, or `None` if it is something else or cannot go into BSON unchanged."""
+    """The JSON object on `line`; `None` if it is not an object, or if BSON cannot store it unchanged."""
     if records.has_more_values(line, MAX_VALUES):
         return None
     try:
@@ -210,7 +217,7 @@ def _finite(text: str) -> float:
 
 
 def _has_portable_keys(value: object, depth: int) -> bool:
-    """Whether every version of MongoDB takes these keys: dots and a leading `$` mean something else in queries."""
+    """Whether every version of MongoDB accepts these keys: dots and a leading `$` have a meaning in queries."""
     if depth > MAX_DEPTH:
         return False
     if isinstance(value, dict):
@@ -227,12 +234,12 @@ def _has_portable_keys(value: object, depth: int) -> bool:
 
 log = structlog.get_logger()
 
-#: A batch ends at the limit that is reached first: one of these two, or `MAX_VALUES`. A line longer than a batch is a
+#: A batch ends when it reaches one of these two limits, or `MAX_VALUES`. A line that is longer than a batch becomes a
 #: batch of its own.
 BATCH_ITEMS = 500
 BATCH_BYTES = 1 << 20
-#: How many batches of a line that is too large are searched for its end before other attempts have their turn; and
-#: after how many bytes the search ends for good.
+#: The end of a line that is too large is searched in this many batches before it is another attempt's turn. After
+#: `LONGEST_LINE` bytes, the file is given up.
 SEARCHED_AT_ONCE = 16
 LONGEST_LINE = 1 << 30
 
@@ -254,8 +261,8 @@ def ship_items(store: ItemStore, attempt: AttemptFolder, *, ended: bool) -> bool
 
 
 def _next_batch(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bool]:
-    """The items of one batch, the position after them, and whether there might be more. Raises `HostileFileError`
-    beyond the longest that a crawl may write: a sparse file costs nobody a disk, and can be read for hours.
+    """The items of one batch, the position after them, and whether there may be more. Raises `HostileFileError`
+    beyond `longest_items`, because a sparse file takes no disk space, but could be read for hours.
     """
     data = files.read_part(attempt.folder / files.ITEMS, start, BATCH_BYTES)
     if data and start >= attempt.longest_items:
@@ -271,7 +278,7 @@ def _next_batch(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bo
     while len(items) < BATCH_ITEMS and values < MAX_VALUES and (newline := data.find(b"\n", position)) >= 0:
         line = data[position:newline]
         position = newline + 1
-        # empty lines count as well, because there might be as many as bytes
+        # empty lines count, too, because there may be as many of them as bytes
         values += 1 + records.count_marks(line)
         if line.strip():
             items.append(parse_item(attempt.id, start + position, line))
@@ -279,7 +286,7 @@ def _next_batch(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bo
 
 
 def _look_at_rest(attempt: AttemptFolder, start: int) -> None:
-    """Look at the bytes after the last item. Raises `HostileFileError` if the file is shorter than before."""
+    """Check the bytes after the last item. Raises `HostileFileError` if the file is shorter than before."""
     path = attempt.folder / files.ITEMS
     if torn := files.read_part(path, start, BATCH_BYTES):
         log.warning("torn_item", attempt=str(attempt.id), begin=torn[:200].decode("utf-8", "replace"))
@@ -288,9 +295,9 @@ def _look_at_rest(attempt: AttemptFolder, start: int) -> None:
 
 
 def _long_line(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bool]:
-    """The item of the line at `start`, if its end is there; the position after it; and whether there might be more. A
-    line beyond `MAX_ITEM` is only measured, a piece at a time. Raises `HostileFileError` for a line that does not
-    end.
+    """The item of the long line at `start` if its end was found, the position after it, and whether there may be
+    more. A line beyond `MAX_ITEM` is only measured, a piece at a time. Raises `HostileFileError` for a line without
+    an end.
     """
     path = attempt.folder / files.ITEMS
     data = files.read_part(path, start, MAX_ITEM + 1)
@@ -311,16 +318,16 @@ def _long_line(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, boo
 
 # --- the record of requests, in chunks as the log
 
-#: Bytes of the longest line that is shipped; a crawl's own lines are far shorter.
+#: The longest line, in bytes, that is shipped. The lines that the platform writes are far shorter.
 LONGEST_RECORD = 64 << 10
 
 
 def ship_requests(store: RequestStore, attempt: AttemptFolder, limit: int) -> bool:
     """Ship some chunks of the first `limit` bytes. Returns whether there might be more.
 
-    As with the log, the bytes alone decide where chunks begin and end: at the first line that ends `CHUNK` or more
-    bytes after the chunk's start. Raises `OSError`, PyMongo's errors, and `HostileFileError` for a line that is
-    longer than a crawl of ours writes.
+    As in the log, only the bytes decide where a chunk ends: at the first line that ends `CHUNK` or more bytes after
+    the chunk's start. Raises `OSError`, PyMongo's errors, and `HostileFileError` for a line that is too long to be
+    written by the platform.
     """
     for _ in range(CHUNKS_PER_TURN):
         start = attempt.checkpoint.requests
@@ -339,11 +346,11 @@ def ship_requests(store: RequestStore, attempt: AttemptFolder, limit: int) -> bo
     return True
 
 
-# --- an exit report as MongoDB can hold it: no content of a spider's report may keep a job running.
+# --- an exit report that MongoDB can store: no content of a spider's report may prevent the end of its job.
 #
-# A spider may put anything into its stats, and may even write the exit report itself.
+# A spider can put any value into its stats, and can even write the exit report itself.
 
-#: Limits on the parts of a spider's report that are kept, in numbers and in bytes: the job's document holds them.
+#: Limits on the parts of a spider's report, in numbers and in bytes, because they are stored in the job's document.
 MAX_STATS = 200
 MAX_FIELDS = 50
 MAX_STATS_BYTES = 16 << 10
@@ -352,18 +359,17 @@ MAX_TEXT = 2000
 MAX_ERRORS = 10
 MAX_ERRORS_BYTES = 16 << 10
 MAX_LOG_TAIL = 8000
-#: Stats that are kept before all others: those that the platform reads.
+#: Stats that the platform reads, and that are therefore kept before all others.
 _FIRST_STATS = ("discoverybot/", "item_dropped_count", "robotstxt/", "finish_reason", "downloader/")
 #: The stat that says how many stats were left out.
 LEFT_OUT = "discoverybot/stats_left_out"
 
 
 def read_facts(attempt: AttemptFolder) -> tuple[records.ExitReport, RunErrors | None]:
-    """The content of `exit.json`, or a report saying that the file is unreadable; and the groups of its errors, which
-    are not in the report. Raises `OSError`.
+    """The content of `exit.json`, or a report that the file is unreadable; and the error groups, which are not part
+    of the returned report. Raises `OSError`.
 
-    A node writes only whole reports. So anything else is the spider's own doing, and the node has not lost the
-    attempt.
+    A node writes only complete reports. So the spider has written an unreadable one, and the node is not to blame.
     """
     facts = records.read_record(attempt.folder / files.EXIT, records.ExitReport)
     if facts is not None:
@@ -404,7 +410,7 @@ def _filled(filled: dict[str, int] | None) -> dict[str, int] | None:
 
 
 def _errors(errors: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The first errors, each one whole, up to a total size; the log has them all."""
+    """The first errors, each one complete, up to a total size. The log has all errors."""
     kept: list[dict[str, str]] = []
     size = 0
     for error in errors:
@@ -448,7 +454,7 @@ def _name(key: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as the job can hold it. Numbers that BSON or JSON cannot hold, lists and objects become text."""
+    """The value as it is stored in the job. Numbers that BSON or JSON cannot store, lists and objects become text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -460,7 +466,7 @@ def _plain(value: Any) -> Any:
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class MongoSink:
-    """Ships everything to MongoDB: first that the attempt was started, and last how it ended."""
+    """Ships everything to MongoDB: first the start of the attempt, and last its end."""
 
     name = "MongoDB"
     _jobs: JobStore
@@ -469,20 +475,22 @@ class MongoSink:
     _progress: ProgressStore
     _requests: RequestStore
     _errors: AttemptErrorStore
-    #: Bytes of a record of requests that are shipped.
+    #: At most this many bytes of a record of requests are shipped.
     _requests_limit: int
     _completion: Completion
     _files: FileSink
     _clock: Clock = utc_now
 
     def ship(self, attempt: AttemptFolder) -> bool:
-        """Ship some; returns whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
+        """Ship some of the new data; returns whether there may be more. Raises `OSError`, `UnavailableError` and
+        PyMongo's errors.
+        """
         if attempt.checkpoint.acknowledged:
             return False
         is_told, ended = attempt.start_reported, attempt.has_ended
         self._ship_start(attempt)
         if attempt.start_reported and not (is_told or ended):
-            # a short crawl ships everything at its end, any other crawl soon
+            # not more yet: a short crawl will ship everything at once when it ends
             return False
         more = self._ship_files(attempt, ended=ended)
         if not ended:
@@ -497,8 +505,8 @@ class MongoSink:
             attempt.start_reported = True
 
     def _ship_files(self, attempt: AttemptFolder, *, ended: bool) -> bool:
-        """Ship each file by itself, so that an unreadable one does not hold up the others. Raises its
-        `OSError` last.
+        """Ship each file separately, so that an unreadable file does not block the others. Its `OSError` is raised at
+        the end.
         """
         more, failed = False, None
         ships: dict[str, Callable[[], bool]] = {
@@ -526,15 +534,15 @@ class MongoSink:
         if facts.report:
             self._note_progress(attempt, facts.report.progress, is_last=True)
         if errors is not None and (errors.groups or errors.left_out):
-            # before the exit, which ends the job: then they are added to what is known across runs
+            # before the exit report, because this ends the job, and then the groups are added up across runs
             self._errors.save(attempt.id, errors)
         if not self._completion.record_exit(attempt.id, facts, attempt.log_end or 0):
             self._remove_orphans(attempt.id.job_id)
         attempt.checkpoint.acknowledged = True
 
     def _remove_orphans(self, job_id: str) -> None:
-        """Remove what was shipped of a job that was deleted while the node was away: nothing else would find it. Its
-        files are left to the thread that ships them: their store may be away.
+        """Remove the shipped data of a job that was deleted while the node was away: no other process would find it.
+        Its files are removed by the thread that ships files, because the file store may not answer.
         """
         try:
             self._jobs.get(job_id)
@@ -556,7 +564,9 @@ class MongoSink:
             watch.told()
 
     def _note_progress(self, attempt: AttemptFolder, progress: records.Progress, *, is_last: bool = False) -> None:
-        """Add `progress` to the series, by our own clock, because a spider can write any time into its report."""
+        """Add `progress` to the series, with the time of our own clock: a spider can write any time
+        into its report.
+        """
         series = attempt.series = attempt.series or self._progress.get(attempt.id)
         if not series.points and (began := started_at(attempt.folder)):
             series.add(Point(began))
@@ -566,13 +576,13 @@ class MongoSink:
 
 @define(eq=False, repr=False, slots=False)
 class LiveSink:
-    """Ships to Redis only what clients watch live."""
+    """Ships to Redis what clients watch live: the log and the progress."""
 
     name = "Redis"
     _stream: LogStream
 
     def ship(self, attempt: AttemptFolder) -> bool:
-        """Ship some of what is new. Returns whether there may be more. Raises `redis.RedisError`."""
+        """Ship some of the new data. Returns whether there may be more. Raises `redis.RedisError`."""
         more = ship_live_log(self._stream, attempt)
         watch = attempt.progress_published
         if progress := watch.news(ended=attempt.log_end is not None):
