@@ -1,4 +1,4 @@
-"""The fields of a command: each is taken by name and type, and any field that is left over is refused."""
+"""The fields of a command: each is read by name and type, and unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embedded.mongo.paths import Document
 
 _T = TypeVar("_T")
 
-#: Fields that drivers send with any command, and that one machine without sessions has no use for.
+#: Fields that drivers may send with any command, and that a single machine without sessions can ignore.
 _ALWAYS_ALLOWED = frozenset(
     {"$db", "lsid", "$readPreference", "$clusterTime", "readConcern", "writeConcern", "comment", "maxTimeMS"}
 )
@@ -18,7 +18,7 @@ _TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: 
 
 
 class CommandArguments:
-    """The fields of one command, or of one of its statements. `command` is named in errors."""
+    """The fields of one command, or of one of its statements. `command`: its name for errors."""
 
     def __init__(self, command: str, fields: Document) -> None:
         self._command = command
@@ -29,13 +29,13 @@ class CommandArguments:
         return str(self._fields["$db"])
 
     def allow(self, *names: str) -> None:
-        """Refuse all other fields. Raises `NotImplemented` if one has a value that is not empty or false."""
+        """Refuse all other fields. Raises `NotImplemented` if one of them has a value that is not empty or false."""
         for name, value in self._fields.items():
             if value and name not in names and name not in _ALWAYS_ALLOWED and name != self._command:
                 raise not_implemented(f"the field '{name}' of {self._command}")
 
     def required(self, name: str, kind: type[_T]) -> _T:
-        """Raises `IDLFailedToParse` if it is missing, `TypeMismatch` if it is of another type."""
+        """The field. Raises `IDLFailedToParse` if it is missing, `TypeMismatch` if it has another type."""
         if self._fields.get(name) is None:
             raise MongoError(
                 Code.IDLFailedToParse, f"BSON field '{self._command}.{name}' is missing but a required field"
@@ -71,7 +71,7 @@ class CommandArguments:
         return bool(value)
 
     def count(self, name: str, default: int = 0) -> int:
-        """A whole number that is not negative; 5.0 is one."""
+        """The field as a whole number that is not negative. 5.0 is accepted as 5."""
         value = self._fields.get(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value % 1 != 0:
             raise MongoError(

@@ -1,4 +1,4 @@
-"""One collection: its documents, kept as the BSON they came in, and its indexes."""
+"""One collection: its indexes, and its documents, which are stored as the BSON that clients have sent."""
 
 # ruff: noqa: S608 - the names of tables are ours: a letter and a number of the catalog
 
@@ -20,8 +20,8 @@ from embedded.mongo.plan import Interval, QueryPlan, Sort, choose
 
 # --- walking over the candidates of a plan.
 #
-# A walk reads a few rows at a time and remembers its place by key, so that no SQLite statement is open while other
-# commands work. Long walks can be interrupted between two reads, and a cursor costs nothing while it is not used.
+# A walk reads a few rows at a time and remembers its position by key, so no SQLite statement is open while other
+# commands run. Long walks can be interrupted between two reads, and an unused cursor costs nothing.
 
 _FIRST_READ = 4
 _LARGEST_READ = 256
@@ -33,7 +33,7 @@ Row: TypeAlias = tuple[Any, int, bytes]
 
 
 class Scan:
-    """A walk over the candidates of a plan. `wanted` is how many rows are enough, if that is known."""
+    """A walk over the candidates of a plan. `wanted`: how many rows are enough, if this is known (0: unknown)."""
 
     def __init__(self, connection: sqlite3.Connection, documents: str, plan: QueryPlan, wanted: int = 0) -> None:
         self._connection = connection
@@ -45,9 +45,9 @@ class Scan:
             self._statement = _index_statement(plan.index.table, documents, descending=plan.descending)
 
     def rows(self) -> Iterator[Row | None]:
-        """Each document once; `None` before each read, where the caller may let other commands work.
+        """Each document once, and `None` before each read, where the caller may let other commands run.
 
-        Rows between two `None`s were read at once, and stay current for as long as no other command works.
+        Rows between two `None`s were read at once, and stay current as long as no other command runs.
         """
         is_multikey = self._plan.index is not None and self._plan.index.multikey
         seen: set[int] = set()
@@ -70,7 +70,7 @@ class Scan:
             yield _first_arguments(interval, descending=self._plan.descending)
 
     def _read(self, arguments: tuple[Any, ...], size: int) -> tuple[list[Row], bool]:
-        """At most `size` rows, and none after the first `_READ_BYTES`; and whether there were no more."""
+        """At most `size` rows, fewer if they reach `_READ_BYTES`; and whether there are no more rows."""
         rows: list[Row] = []
         total = 0
         try:
@@ -93,7 +93,7 @@ class Scan:
 
 
 def _unseen(rows: list[Row], seen: set[int]) -> Iterator[Row]:
-    """Leave out rows that were seen before: an array has many keys, which lead to one document."""
+    """Leave out rows that were seen before: an array has many keys, which all lead to the same document."""
     for row in rows:
         if row[1] not in seen:
             seen.add(row[1])
@@ -111,7 +111,9 @@ def _first_arguments(interval: Interval, *, descending: bool) -> tuple[Any, ...]
 
 
 def _index_statement(index: str, documents: str, *, descending: bool) -> str:
-    """CROSS JOIN keeps the index as the outer loop, no matter which sizes SQLite assumes."""
+    """The SQL of a walk over an index. CROSS JOIN keeps the index as the outer loop, whatever sizes
+    SQLite assumes.
+    """
     after, until, order = ("<", ">=", "DESC") if descending else (">", "<", "ASC")
     return (
         f"SELECT i.key, i.doc, d.body FROM {index} i CROSS JOIN {documents} d ON d.doc = i.doc"
@@ -154,7 +156,7 @@ class FoundDocument:
 
 
 class Search(NamedTuple):
-    """What to look for; `limit` 0 is no limit."""
+    """A search; `limit` 0 is no limit."""
 
     query: Document
     sort: Sort = ()
@@ -193,7 +195,7 @@ class Collection:
             self._add(index, own, doc or 0, multikey=multikey)
 
     def replace(self, found: FoundDocument, new: Document) -> bool:
-        """Replace `found`. Returns whether there was anything to change. Raises as `insert` does."""
+        """Replace `found`. Returns whether the document changed. Raises the errors of `insert`."""
         body = _encoded(new)
         if body == found.body:
             return False
@@ -242,7 +244,9 @@ class Collection:
     # --- reading
 
     def find(self, search: Search) -> Iterator[FoundDocument | None]:
-        """The documents in order; `None` where other commands may work. Raises if the query is no filter."""
+        """The documents in order, and `None` where other commands may run. Raises if the query is
+        not a valid filter.
+        """
         matches, plan = self._prepare(search)
         wanted = search.skip + search.limit if plan.is_exact and plan.is_sorted else 0
         found = self._matching(matches, plan, wanted)
@@ -266,8 +270,8 @@ class Collection:
                 yield FoundDocument(doc, body, document)
 
     def count(self, query: Document, limit: int = 0) -> Iterator[int | None]:
-        """Yields how many documents match, up to `limit` (0 is no limit), as its last value. Before that it yields
-        `None` where other commands may work. Raises if the query is not a valid filter.
+        """The last value is the number of matching documents, up to `limit` (0 is no limit). Before it, `None` is
+        yielded where other commands may run. Raises if the query is not a valid filter.
         """
         matches, plan = self._prepare(Search(query))
         if plan.is_exact:
@@ -288,7 +292,9 @@ class Collection:
 
 
 class _Changed:
-    """Says whether an update has changed a field: most change few fields, and leave most indexes as they are."""
+    """Tests whether an update has changed a field: most updates change few fields, so most indexes
+    stay as they are.
+    """
 
     def __init__(self, old: Document, new: Document) -> None:
         self._old, self._new = old, new
@@ -304,7 +310,7 @@ class _Changed:
     def _look(old: Any, new: Any) -> bool:
         if type(old) is not type(new):
             return True
-        # inside of these, 1 and true are equal for Python, but not for an index
+        # compared as BSON, because inside of these 1 and true are equal for Python, but not for an index
         if isinstance(old, dict | list):
             return bson.encode({"": old}, codec_options=CODEC) != bson.encode({"": new}, codec_options=CODEC)
         return bool(old != new)
@@ -346,7 +352,7 @@ def _window(found: Iterator[FoundDocument | None], skip: int, limit: int) -> Ite
 
 
 def _sort(found: list[FoundDocument], sort: Sort) -> None:
-    """Sorts by the last key first, because Python's sort is stable."""
+    """Sort in place: by the last key first, because Python's sort is stable."""
     for name, direction in reversed(sort):
         found.sort(key=_sort_key(tuple(name.split(".")), direction), reverse=direction < 0)
 
@@ -356,7 +362,9 @@ def _sort_key(path: Path, direction: int) -> Callable[[FoundDocument], tuple[Any
 
 
 def _sort_value(document: Document, path: Path, direction: int) -> tuple[Any, ...]:
-    """An array is compared by its smallest element, in a descending order by its largest."""
+    """The value by which a document is sorted. An array counts as its smallest element, or as its largest in a
+    descending order.
+    """
     values, _ = elements_at(document, path)
     if len(values) == 1:
         return sort_key(values[0])
@@ -364,7 +372,7 @@ def _sort_value(document: Document, path: Path, direction: int) -> tuple[Any, ..
 
 
 def _sorted(found: Iterator[FoundDocument | None], sort: Sort, wanted: int) -> Iterator[FoundDocument | None]:
-    """All in order, or the first `wanted`. Raises if they take more memory than MongoDB would give."""
+    """All documents in order, or the first `wanted`. Raises if they need more memory than MongoDB would allow."""
     kept: list[FoundDocument] = []
     size = 0
     for one in found:

@@ -1,4 +1,4 @@
-"""The commands about collections and indexes; and every command, by the names drivers use."""
+"""The commands about collections and indexes, and the table of all commands by their names."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Schema:
 
 
 def _exists(collection: Collection, spec: IndexSpec) -> bool:
-    """Whether it exists. Raises `IndexOptionsConflict` or `IndexKeySpecsConflict` if there is a similar index."""
+    """Whether the index exists. Raises `IndexOptionsConflict` or `IndexKeySpecsConflict` for a similar index."""
     if spec.key == [("_id", 1)]:
         return True
     for index in collection.indexes.values():
@@ -134,7 +134,9 @@ def _exists(collection: Collection, spec: IndexSpec) -> bool:
 
 
 def _names(collection: Collection, wanted: Any) -> list[str]:
-    """Names of indexes: by name, by key, or with `*` all but `_id`. Raises `IndexNotFound`, `InvalidOptions`."""
+    """The names of the indexes that are meant by a name, by a key, or by `*` (all except `_id`). Raises
+    `IndexNotFound`, `InvalidOptions`.
+    """
     if wanted == "*":
         return [name for name in collection.indexes if name != ID_INDEX]
     names = [
@@ -151,13 +153,15 @@ def _names(collection: Collection, wanted: Any) -> list[str]:
 
 # --- every command
 
-#: The protocol version of MongoDB 7.0, whose behaviour the supported subset has.
+#: The protocol version of MongoDB 7.0: the supported subset behaves like this version.
 _WIRE_VERSION = 21
 _VERSION = [7, 0, 0, 0]
 
 
 def hello(command: CommandArguments) -> Document:
-    """A standalone without sessions: no `setName`, no `logicalSessionTimeoutMinutes`, so no retryable writes."""
+    """The reply of a standalone server without sessions. It has no `setName` and no `logicalSessionTimeoutMinutes`,
+    so drivers do not retry writes.
+    """
     mechanisms = {"saslSupportedMechs": [MECHANISM]} if command.any("saslSupportedMechs") else {}
     return {
         "helloOk": True,
@@ -235,7 +239,7 @@ _READ_CONCERNS = frozenset({"local", "available", "majority"})
 
 
 class Commands:
-    """Carries out commands on one store."""
+    """Runs commands on one store."""
 
     def __init__(self, store: Store) -> None:
         self._cursors = Cursors()
@@ -248,7 +252,7 @@ class Commands:
         }
 
     def run(self, command: Document) -> Document | Answer:
-        """The reply, or the steps to it. Raises `MongoError` here or in a step."""
+        """The reply, or the steps that return the reply. Raises `MongoError` here or in a step."""
         name = next(iter(command), "")
         if name not in self._table:
             raise MongoError(Code.CommandNotFound, f"no such command: '{name}'")
@@ -259,7 +263,7 @@ class Commands:
         return self._table[name](CommandArguments(name, command))
 
     def forget(self) -> None:
-        """Forget all cursors: after a rollback, no cursor that was handed out before is valid."""
+        """Forget all cursors, because a rollback makes them invalid."""
         self._cursors.clear()
 
 
@@ -271,7 +275,9 @@ def _check_session(command: Document) -> None:
 
 
 def _check_concerns(command: Document) -> None:
-    """Refuse what one machine cannot give. It is its own majority, and acknowledged writes are in the journal."""
+    """Refuse concerns that a single machine cannot fulfil. `majority` and `j` are fulfilled: the machine is its own
+    majority, and acknowledged writes are in the journal.
+    """
     write = command.get("writeConcern") or {}
     if isinstance(write.get("w"), int) and write["w"] > 1:
         raise MongoError(Code.BadValue, "cannot use 'w' > 1 when a host is not replicated")

@@ -14,22 +14,22 @@ from bson import Int64
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.paths import Document
 
-#: A command in steps: yields where other commands may run, and returns the reply.
+#: A command in steps: it yields where other commands may run, and returns the reply.
 Answer: TypeAlias = Generator[None, None, Document]
-#: Steps of a part of a command, which may return anything.
+#: The steps of a part of a command, which may return any value.
 Steps: TypeAlias = Generator[None, None, Any]
 
 
-#: MongoDB's own values: the first batch of a `find`, and how long an unused cursor is kept, in seconds.
+#: MongoDB's own values: the size of the first batch of a `find`, and the seconds for which an unused cursor is kept.
 FIRST_BATCH = 101
 _IDLE_SECONDS = 600
-#: Most bytes of an answer's documents, so that the answer fits into a message.
+#: The documents of an answer have at most this many bytes, so that the answer fits into a message.
 _BATCH_BYTES = 16 * 1024 * 1024
 
 
 @dataclass
 class Batch:
-    """The documents of an answer. The first one that does not fit any more stays in the flow."""
+    """The documents of an answer. The first document that does not fit any more stays in the flow."""
 
     documents: list[Any] = field(default_factory=list)
     size: int = 0
@@ -56,12 +56,12 @@ class _Cursor:
 class Cursors:
     def __init__(self) -> None:
         self._open: dict[int, _Cursor] = {}
-        # a random start, far from the numbers that an earlier run of this server gave out
+        # a random start, so that numbers of an earlier run of this server do not occur again
         self._numbers = itertools.count(random.getrandbits(48) + 1)
 
     def first(self, namespace: str, flow: Outflow, size: int, *, single: bool = False, limit: int = 0) -> Answer:
-        """The answer with the first batch of `size` documents; the rest is kept unless `single`, or if it has the
-        `limit` of the flow.
+        """The answer with the first batch of `size` documents. The rest of the flow is kept as a cursor, unless
+        `single` is set, or the batch has reached the `limit`.
         """
         cursor = _Cursor(namespace, flow, monotonic())
         batch, rest = yield from _take(cursor.flow, size)
@@ -72,7 +72,7 @@ class Cursors:
         return {"cursor": {"firstBatch": batch, "id": Int64(number), "ns": namespace}}
 
     def next(self, number: int, namespace: str, size: int) -> Answer:
-        """The answer with the next batch; `size` 0 is as many documents as fit. Raises `CursorNotFound`."""
+        """The answer with the next batch; `size` 0: as many documents as fit. Raises `CursorNotFound`."""
         cursor = self._open.get(number)
         if cursor is None or cursor.namespace != namespace:
             raise MongoError(Code.CursorNotFound, f"cursor id {number} not found")
@@ -107,7 +107,7 @@ class Cursors:
 
 
 def _take(flow: Outflow, size: int | None) -> Any:
-    """A batch, and the flow of the documents that are left; `None` if it is known that none are."""
+    """A batch, and the flow of the remaining documents (`None`: there are none)."""
     batch = Batch()
     if size == 0:
         return batch.documents, flow

@@ -8,7 +8,9 @@ from typing import Any
 
 
 class Code(IntEnum):
-    """Members carry MongoDB's `codeName` to the letter: drivers and our stores look at both."""
+    """Error codes. The names are exactly MongoDB's `codeName`s, because drivers and our stores
+    check codes and names.
+    """
 
     InternalError = 1
     BadValue = 2
@@ -59,7 +61,7 @@ class Code(IntEnum):
 
 
 class MongoError(Exception):
-    """A command, or one statement of it, that is answered with an error."""
+    """The error with which a command, or one of its statements, is answered."""
 
     def __init__(self, code: Code, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -67,11 +69,11 @@ class MongoError(Exception):
         self.details: Mapping[str, Any] = details
 
     def as_reply(self) -> dict[str, Any]:
-        """What a failed command answers."""
+        """The reply of a failed command."""
         return {"ok": 0.0, "errmsg": str(self), "code": int(self.code), "codeName": self.code.name, **self.details}
 
     def as_write_error(self, index: int) -> dict[str, Any]:
-        """What statement `index` of a write command answers; the command itself is `ok`."""
+        """The entry for the failed statement `index` in the reply of a write command, which itself is `ok`."""
         return {"index": index, "code": int(self.code), "errmsg": str(self), **self.details}
 
 

@@ -1,4 +1,4 @@
-"""Indexes: what an index document asks for, the keys a document has in it, and its table of keys in SQLite."""
+"""Indexes: the description of an index, the keys of a document in it, and its table of keys in SQLite."""
 # ruff: noqa: S608 - the names of tables are ours: a letter and a number of the catalog
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ID_INDEX = "_id_"
 
 
 class Fields:
-    """What the indexes hold of a document: each field is looked up and encoded once, for all indexes that have it."""
+    """The encoded fields of one document. Each field is read and encoded only once for all indexes."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -42,7 +42,7 @@ class Fields:
 
 
 class IndexSpec:
-    """An index as `createIndexes` describes it. Raises if that is no index, or not of a supported kind."""
+    """An index as `createIndexes` describes it. Raises if the description is invalid, or its kind not supported."""
 
     def __init__(self, document: Document) -> None:
         _check_options(document)
@@ -59,7 +59,7 @@ class IndexSpec:
         self._covers = compile_filter(self.partial) if self.partial is not None else None
 
     def to_document(self) -> Document:
-        """As `listIndexes` shows it, and as the catalog keeps it."""
+        """The description for `listIndexes` and for the catalog."""
         options: Document = {"v": 2, "key": dict(self.key), "name": self.name}
         if self.unique and self.name != ID_INDEX:
             options["unique"] = True
@@ -70,7 +70,7 @@ class IndexSpec:
         return options
 
     def same_keys(self, other: IndexSpec) -> bool:
-        """Whether MongoDB would take both for the same index. Their names do not count."""
+        """Whether both are the same index for MongoDB. Their names do not count."""
         return (self.key, self.unique, self.sparse, self.partial) == (
             other.key,
             other.unique,
@@ -79,8 +79,8 @@ class IndexSpec:
         )
 
     def keys(self, fields: Fields) -> tuple[set[bytes], int]:
-        """The document's keys, empty if it is not in the index; and the field whose array gave several keys
-        ("multikey"), as a bit: 1 is the first field.
+        """The document's keys (empty if it is not in the index), and the field with an array, as a bit (1: the first
+        field; 0: no array). An array gives the document several keys ("multikey").
 
         Raises `CannotIndexParallelArrays` if two fields are arrays.
         """
@@ -122,7 +122,7 @@ def _check_directions(key: Document) -> None:
             raise MongoError(Code.CannotCreateIndex, f"Index key '{field}' is no field name")
 
 
-#: Conditions that a document still meets after an array of it has grown. MongoDB allows no others in a partial index.
+#: The operators that MongoDB allows in a partial index.
 _PARTIAL_OPERATORS = frozenset({"$eq", "$gt", "$gte", "$lt", "$lte", "$in", "$exists"})
 
 
@@ -141,13 +141,13 @@ def _check_partial(expression: Any) -> None:
 
 
 class Index:
-    """A spec and its table: `key`, the order-preserving bytes, and `doc`, the row of the document."""
+    """An index and its table, with the columns `key` (order-preserving bytes) and `doc` (the row of the document)."""
 
     def __init__(self, connection: sqlite3.Connection, number: int, spec: IndexSpec) -> None:
         self.number = number
         self.spec = spec
-        #: The fields, as bits, in which any document has or had an array. Such a field gives no order, and can be
-        #: searched by only one limit of a range.
+        #: The fields, as bits, in which any document has or had an array. Such a field cannot give the order of a
+        #: sort, and only one limit of a range can be used for it.
         self.multikey = 0
         self.table = f"i{number}"
         self._connection = connection
@@ -185,7 +185,7 @@ class Index:
         pattern = dict(self.spec.key)
         value = {name: _first(document, path) for (name, _), path in zip(self.spec.key, self.spec.paths, strict=True)}
         shown = ", ".join(f"{name}: {_shown(item)}" for name, item in value.items())
-        # an empty array is `undefined` in an index, a type that drivers read as null
+        # in an index, an empty array is `undefined`, which drivers read as null
         value = {name: None if item is EMPTY_ARRAY else item for name, item in value.items()}
         return MongoError(
             Code.DuplicateKey,

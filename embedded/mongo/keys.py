@@ -1,7 +1,8 @@
-"""The order of BSON values, twice: as tuples to compare in memory, as bytes for SQLite to compare by memcmp.
+"""The order of BSON values, in two forms: as tuples for comparisons in memory, and as bytes that SQLite compares by
+memcmp.
 
-Both follow https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/. An encoded value is no prefix
-of another, so that concatenated values compare field by field; a descending field has all its bytes inverted.
+Both follow https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/. No encoded value is a prefix of
+another one, so concatenated values compare field by field. In a descending field, all bytes are inverted.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _RANKS: dict[type, int] = {
     DatetimeMS: DATE,
 }
 
-#: Sorts after every continuation of the bytes before it, because ranks, inverted or not, are smaller.
+#: A byte that sorts after any encoded value that could follow at its place, because all ranks are smaller.
 AFTER: Final = b"\xff"
 _INVERTED: Final = bytes(255 - byte for byte in range(256))
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - BSON dates are decoded as naive UTC
@@ -54,7 +55,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def rank(value: Any) -> int:
-    """The place of the value's type in the order of types. Raises `NotImplemented` for types we never store."""
+    """The rank of the value's type in the order of types. Raises `NotImplemented` for types that are never stored."""
     found = _RANKS.get(type(value))
     if found is not None:
         return found
@@ -64,14 +65,14 @@ def rank(value: Any) -> int:
 
 
 def sort_key(value: Any) -> tuple[Any, ...]:
-    """A tuple that compares as BSON does."""
+    """A tuple that compares in the order of BSON."""
     place = rank(value)
     comparable = _COMPARABLES.get(place)
     return (place, comparable(value)) if comparable else (place,)
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Equality as MongoDB sees it: 1 is 1.0, field order counts, true is not 1."""
+    """Equality by MongoDB's rules: 1 equals 1.0, the order of fields counts, and true does not equal 1."""
     if type(one) is type(other) and isinstance(one, (str, ObjectId, bool)):
         return bool(one == other)
     return rank(one) == rank(other) and sort_key(one) == sort_key(other)
@@ -106,7 +107,9 @@ def _text(value: str) -> bytes:
 
 
 def _number(value: float) -> bytes:
-    """The nearest double, its bits changed so that they sort, then what a 64-bit integer has beyond the double."""
+    """The bytes of the nearest double, changed so that they sort, followed by the difference between a 64-bit integer
+    and this double.
+    """
     if is_nan(value):
         return bytes(10)
     nearest = float(value) + 0.0  # -0.0 is 0.0

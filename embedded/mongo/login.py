@@ -1,6 +1,6 @@
-"""Who may send commands: the server's half of SCRAM-SHA-256 (RFC 5802 and 7677).
+"""The login: the server's half of SCRAM-SHA-256 (RFC 5802 and 7677).
 
-Other users of the machine can reach loopback as well as the owner can. The password is random and long, so the
+A login is needed because all users of the machine can connect to loopback. The password is random and long, so the
 smallest number of rounds that drivers accept is enough.
 """
 
@@ -19,14 +19,14 @@ from embedded.mongo.paths import Document
 USER = "discoverybot"
 MECHANISM = "SCRAM-SHA-256"
 _ROUNDS = 4096
-#: Commands that need no login: drivers send them before they log in, or to see whether the server is there.
+#: Commands that need no login: drivers send them before they log in, or to check that the server runs.
 _OPEN = frozenset({"hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "endSessions"})
-#: "No channel binding", as the first message says it and as the second repeats it.
+#: "No channel binding", in the form of the first message, and in the form of the second.
 _UNBOUND, _UNBOUND_AGAIN = "n,,", "c=biws"
 
 
 class Credentials:
-    """What a server stores in place of a password."""
+    """The keys that a server stores instead of a password."""
 
     def __init__(self, password: str) -> None:
         self.salt = os.urandom(28)
@@ -40,9 +40,9 @@ class _Exchange(NamedTuple):
 
     user: str
     nonce: str
-    #: Both messages, as the proof covers them.
+    #: Both messages, which the client's proof covers.
     said: str
-    #: Whether the client takes our proof as the last message.
+    #: Whether the client accepts our proof as the last message.
     is_short: bool
 
 
@@ -56,7 +56,7 @@ class Login:
         self._is_in = credentials is None
 
     def answer(self, command: Document) -> Document | None:
-        """The reply, if the command is part of a login, or refused without one; `None` if it may be carried out."""
+        """The reply if the command is part of a login, or is refused without a login; `None` if it may be run."""
         name = next(iter(command), "")
         if name not in COMMANDS and (self._is_in or name in _OPEN):
             return None
@@ -69,7 +69,7 @@ class Login:
             return MongoError(Code.AuthenticationFailed, "Authentication failed.").as_reply()
 
     def _start(self, command: Document) -> Document:
-        """Answer `saslStart`. Raises `KeyError`, `ValueError` or `TypeError` if the command is no valid login."""
+        """Answer `saslStart`. Raises `KeyError`, `ValueError` or `TypeError` if the command is not a valid login."""
         message = _text(command["payload"])
         if self._credentials is None or command["mechanism"] != MECHANISM or not message.startswith(_UNBOUND):
             raise ValueError

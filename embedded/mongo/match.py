@@ -1,4 +1,4 @@
-"""Filters: a query document compiled into a predicate on documents."""
+"""Filters: a query document is compiled into a predicate on documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from embedded.mongo.keys import NUMBER, encode, is_nan, rank, sort_key
 from embedded.mongo.paths import MISSING, Document, values_at
 
 Predicate = Callable[[Document], bool]
-#: A test of all the values that a path leads to.
+#: A test of all values at a path.
 ValuesTest = Callable[[list[Any]], bool]
 ValueTest = Callable[[Any], bool]
 
@@ -24,7 +24,7 @@ _NUMBERS = (int, float, Int64)
 
 
 def compile_filter(query: Document) -> Predicate:
-    """The predicate for a query. Raises `BadValue` if the query is invalid; `values_at` follows its paths."""
+    """The predicate for a query. Raises `BadValue` if the query is invalid."""
     tests = [_clause(name, operand) for name, operand in query.items() if name != "$comment"]
     if len(tests) == 1:
         return tests[0]
@@ -62,7 +62,7 @@ LOGICAL: Mapping[str, Callable[[list[Predicate]], Predicate]] = {
 
 
 def is_operators(operand: Any) -> bool:
-    """Whether the operand is `{$op: …}`, and not a value to compare with."""
+    """Whether the operand is `{$op: …}`; otherwise it is a value to compare with."""
     return isinstance(operand, dict) and next(iter(operand), "").startswith("$")
 
 
@@ -87,7 +87,7 @@ def _operator(name: str, operand: Any, siblings: Document) -> ValuesTest:
 
 
 def _any_value(test: ValueTest) -> ValuesTest:
-    """A test for arrays as well: it holds if `test` holds for the array itself or for one of its elements."""
+    """Extend a test to arrays: it holds if `test` holds for the array itself, or for one of its elements."""
 
     def any_value(values: list[Any]) -> bool:
         for value in values:
@@ -123,12 +123,14 @@ def _no_regex(name: str, operand: Any) -> Any:
 
 
 def _compares(compare: Callable[[Any, Any], bool]) -> Callable[[Any], ValuesTest]:
-    """Compares only with values of the operand's own kind of type ("type bracketing"), and NaN only with NaN."""
+    """A comparison that holds only for values of the same kind of type as the operand ("type bracketing"). NaN is
+    compared only with NaN.
+    """
 
     def build(operand: Any) -> ValuesTest:
         place, key = rank(_no_regex("a comparison", operand)), sort_key(operand)
         if place == NUMBER and not is_nan(operand):
-            # Python's comparisons with NaN are false, as MongoDB's
+            # Python's comparisons with NaN are false, like MongoDB's
             return _any_value(lambda value: type(value) in _NUMBERS and compare(value, operand))
         if place == NUMBER:
             return _any_value(lambda value: is_nan(value) and compare(key, key))
@@ -180,24 +182,26 @@ def _pattern(operand: Any, options: Any) -> re.Pattern[str]:
         raise MongoError(Code.Location51091, f"Regular expression is invalid: {error}") from error
 
 
-#: An escape or a class of a regular expression; everything else means the same to PCRE and to Python.
+#: An escape or a character class of a regular expression. All other syntax means the same in PCRE and in Python.
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-#: Word characters, digits, spaces and their opposites, and where words end.
+#: Escapes for word characters, digits and spaces, for their opposites, and for word boundaries.
 _KINDS = re.compile(r"\\[wWdDsSbB]")
-#: Syntax that Python would read in another way.
+#: Syntax with another meaning in Python.
 _NOT_PCRE = re.compile(r"\\[ZNvuU]|\[[:.=]")
 
 
 def _as_pcre(token: re.Match[str]) -> str:
-    """MongoDB uses PCRE: words, digits and spaces are those of ASCII, while letters ignore case in any script."""
+    """A token of a regular expression with the meaning of PCRE, which MongoDB uses: only ASCII has word characters,
+    digits and spaces, but letters of any script ignore case.
+    """
     text = token[0]
     if _NOT_PCRE.search(text if text[0] == "\\" else text[1:]):
         raise not_implemented(f"'{text}' in a regular expression")
-    # the empty look-ahead keeps Python from searching for the first character by the flags outside
+    # without the empty look-ahead, Python would search for the first character with the flags outside of the group
     return f"(?a:(?=){text})" if _KINDS.search(text) else text
 
 
-#: The operators of a field's condition, beside `$regex` and its `$options`.
+#: The operators of a field's condition, except `$regex` and its `$options`.
 OPERATORS: Mapping[str, Callable[[Any], ValuesTest]] = {
     "$eq": lambda operand: _equals(_no_regex("$eq", operand)),
     "$ne": lambda operand: _none_of(_equals(_no_regex("$ne", operand))),

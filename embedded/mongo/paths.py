@@ -14,7 +14,7 @@ class Absent(Enum):
     """Results of a path that are not BSON values."""
 
     MISSING = "no such field"
-    #: How indexes and sorts see `[]`: below null, as MongoDB's `undefined`.
+    #: The value of `[]` for indexes and sorts: less than null, like MongoDB's `undefined`.
     EMPTY_ARRAY = "no elements"
 
 
@@ -23,9 +23,10 @@ EMPTY_ARRAY = Absent.EMPTY_ARRAY
 
 
 def values_at(value: Any, path: Path) -> list[Any]:
-    """Everything that `path` leads to: arrays on the way fan out, a number is also an array index.
+    """All values at `path`. An array before the end of the path is searched in each of its elements; a number in the
+    path can also be an array index.
 
-    The last step does not fan out: an array at the end is one value. Empty if arrays on the way hold no documents.
+    An array at the end of the path is one value. The result is empty if an array on the way has no documents.
     """
     for depth, part in enumerate(path):
         if isinstance(value, dict):
@@ -48,7 +49,9 @@ def _through_array(array: list[Any], path: Path) -> list[Any]:
 
 
 def elements_at(document: Document, path: Path) -> tuple[list[Any], bool]:
-    """The values that an index holds and a sort compares: an array's elements; and whether there was an array."""
+    """The values that indexes store and sorts compare, and whether there is an array. An array is replaced by its
+    elements.
+    """
     values = values_at(document, path) or [MISSING]
     if len(values) == 1 and not isinstance(values[0], list):
         return values, _crosses_array(document, path)

@@ -1,4 +1,4 @@
-"""Which index to walk for a query, over which intervals of its keys, and in which direction."""
+"""Chooses the index for a query, the intervals of its keys to walk over, and the direction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RANGES = frozenset({"$gt", "$gte", "$lt", "$lte"})
 
 
 def checked_sort(operand: Document) -> Sort:
-    """Field and 1 or -1, most significant first."""
+    """The sort as pairs of a field and 1 or -1, the most significant field first. Raises `MongoError`."""
     for name, direction in operand.items():
         if isinstance(direction, bool) or direction not in (1, -1):
             raise MongoError(
@@ -44,28 +44,28 @@ EVERYTHING = Interval(b"", AFTER)
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """How to walk over documents. Without an index: over all of them, in the order in which they came."""
+    """How to walk over documents. Without an index: over all documents, in the order in which they were inserted."""
 
     index: Index | None = None
     intervals: Sequence[Interval] = (EVERYTHING,)
     descending: bool = False
     #: Whether the walk is in the order of the requested sort.
     is_sorted: bool = False
-    #: Whether the walk goes over exactly the matching documents, each once.
+    #: Whether the walk visits exactly the matching documents, each once.
     is_exact: bool = False
     score: float = 0.0
 
 
 @dataclass
 class IndexConditions:
-    """The part of a filter that an index can answer, by field: what every match must fulfil."""
+    """By field: the conditions of a filter that an index can answer. Every match fulfils all of them."""
 
     equal: dict[str, Any] = field(default_factory=dict)
     among: dict[str, list[Any]] = field(default_factory=dict)
     ranges: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
-    #: Alternatives, of which each is a list of limits; a match need only be within one of them.
+    #: Alternatives: each is a list of limits, and a match must be within the limits of at least one.
     either: dict[str, list[list[tuple[str, Any]]]] = field(default_factory=dict)
-    #: Fields that must exist for any other reason.
+    #: Further fields that must exist.
     existing: set[str] = field(default_factory=set)
     #: Whether the filter has no other conditions.
     is_complete: bool = True
@@ -104,11 +104,11 @@ class IndexConditions:
                 self.existing.add(name)
 
     def imply(self, name: str, operand: Any) -> bool:
-        """Whether every match fulfils `{name: operand}` too; `False` if that is not certain."""
+        """Whether every match also fulfils `{name: operand}`; `False` if this is not certain."""
         if operand == {"$exists": True} and self.need_a_value(name):
             return True
         test = compile_condition(operand)
-        # a null also matches a missing field
+        # not for null, which also matches a missing field
         if name in self.equal:
             return self.equal[name] is not None and test([self.equal[name]])
         if name in self.among:
@@ -127,7 +127,7 @@ class IndexConditions:
 
 
 def _ranges_of_one_field(branches: Sequence[Document]) -> tuple[str, list[list[tuple[str, Any]]]] | None:
-    """The field, and its ranges in each branch of an `$or` that asks for nothing else."""
+    """The field, and its ranges in each branch of an `$or`; `None` if the branches have any other condition."""
     read = [IndexConditions.of(branch) for branch in branches]
     fields = {name for one in read for name in one.ranges}
     if len(fields) != 1 or not all(one.is_complete and one.ranges for one in read):
@@ -139,7 +139,7 @@ def _ranges_of_one_field(branches: Sequence[Document]) -> tuple[str, list[list[t
 
 
 def _is_point(value: Any) -> bool:
-    """Whether one key stands for the value: an array's elements are indexed, not the array."""
+    """Whether the index has the value as one key. Arrays are not: only their elements are indexed."""
     return not isinstance(value, (list, Regex))
 
 
@@ -171,7 +171,7 @@ def _plan(index: Index, conditions: IndexConditions, sort: Sort) -> QueryPlan:
     if (bounds := _bounds(index, prefix, used, conditions)) is not None:
         intervals, covered = bounds
         consumed |= covered
-        # each id of a list names one document, whatever the other conditions are
+        # a list of ids is best: each id leads to one document, whatever the other conditions are
         score += 50 if index.spec.name == ID_INDEX and "_id" in conditions.among else 1
     descending = _direction(index, used, sort)
     return QueryPlan(
@@ -185,8 +185,9 @@ def _plan(index: Index, conditions: IndexConditions, sort: Sort) -> QueryPlan:
 
 
 def _is_exact(index: Index, conditions: IndexConditions, consumed: set[str]) -> bool:
-    """Whether the keys alone decide what matches. They do not with arrays, with two conditions on one field, or with
-    a null, except for a single null in a top-level field: a missing field has the same key there, and also matches.
+    """Whether the keys alone decide which documents match. They do not for arrays, for two conditions on one field,
+    or for null. An exception is a single null in a top-level field: there, a missing field has the same key and
+    matches.
     """
     constrained = [*conditions.equal, *conditions.among, *conditions.ranges, *conditions.either]
     return (
@@ -206,8 +207,8 @@ def _encoded(value: Any, direction: int) -> bytes:
 def _bounds(
     index: Index, prefix: bytes, used: int, conditions: IndexConditions
 ) -> tuple[list[Interval], set[str]] | None:
-    """The intervals for the first field without an equality, and the names of the fields whose conditions they cover
-    completely. A list of values is combined with the intervals of the fields after it.
+    """The intervals for the fields after the equalities, and the names of the fields whose conditions these intervals
+    cover completely. Each value of a list is combined with the intervals of the next field.
     """
     if used == len(index.spec.key):
         return None
@@ -221,7 +222,7 @@ def _bounds(
         return None
     intervals, is_tight = list[Interval](), True
     for limits in alternatives:
-        # one element of an array may fulfil one limit, another element the other
+        # in an array, one element may fulfil one limit, and another element the other limit: so only one is used
         chosen = limits[:1] if index.multikey >> used & 1 else limits
         interval, same_type = _range(chosen, direction)
         intervals.append(Interval(prefix + interval.low, prefix + interval.high))
@@ -230,7 +231,7 @@ def _bounds(
 
 
 def _united(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same keys in order, and none of them twice."""
+    """The intervals in order, with overlapping ones joined, so that no key is in two of them."""
     united: list[Interval] = []
     for low, high in sorted(intervals):
         if united and low <= united[-1].high:
@@ -242,8 +243,8 @@ def _united(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval, bool]:
-    """The interval within the type of the first limit, and whether all limits have this type. Limits of another type,
-    with which nothing can match, are left to the filter.
+    """The interval for the limits, within the type of the first limit, and whether all limits have this type. Limits
+    of another type, which no document can match, are left to the filter.
     """
     place = rank(limits[0][1])
     type_byte = bytes((place,)) if direction > 0 else inverted(bytes((place,)))
@@ -266,7 +267,7 @@ def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval,
 def _direction(index: Index, used: int, sort: Sort) -> bool | None:
     """Whether to walk backwards for the sort; `None` if the index does not give this order."""
     key = index.spec.key
-    # not after an array: the walk follows one of its elements, but a sort compares it by another one
+    # not for a field with arrays: the walk visits an array by one of its elements, but the sort compares another one
     same = {name for place, (name, _) in enumerate(key[:used]) if not index.multikey >> place & 1}
     wanted = [(name, direction) for name, direction in sort if name not in same]
     if index.multikey >> used:

@@ -1,4 +1,4 @@
-"""Projections: which fields of a document are answered, shared by `find` and `findAndModify`."""
+"""Projections: which fields of a document are returned, for `find` and `findAndModify`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.paths import Document
 
 Projection = Callable[[Document], Document]
-#: Fields to keep or to drop; a dict is for the fields below, and a number for that many elements of an array.
+#: Fields to keep or to drop, by name. The value is a dict for the fields inside, or a number of elements of an array.
 Tree = dict[str, Any]
 
 
 def compile_projection(fields: Document) -> Projection:
-    """Keeps the fields named with 1 and `_id`, or all but those named with 0; without names, all fields. `$slice`
-    keeps the first elements of an array, and needs other fields that are named with 1.
+    """A projection that keeps `_id` and the fields with 1, or all fields except those with 0; without fields, all of
+    them. `$slice` keeps the first elements of an array, and is allowed only together with fields with 1.
     """
     slices = {name: size for name, operand in fields.items() if (size := _slice(name, operand))}
     keep_id = bool(fields.get("_id", True))
@@ -38,7 +38,7 @@ def compile_projection(fields: Document) -> Projection:
 
 
 def _slice(name: str, operand: Any) -> int:
-    """How many elements of an array to keep; 0 is all that is there."""
+    """How many elements of an array to keep; 0: all."""
     if isinstance(operand, (bool, int, float)):
         return 0
     size = operand.get("$slice") if isinstance(operand, dict) and len(operand) == 1 else None

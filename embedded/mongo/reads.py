@@ -1,4 +1,4 @@
-"""The commands that read: find, count, distinct, the aggregate that counts, and the cursors they leave open."""
+"""The commands that read: find, count, distinct, the aggregate that counts, and the commands for open cursors."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Reads:
         return {"values": list(values.values())}
 
     def aggregate(self, command: CommandArguments) -> Answer:
-        """Carries out the pipeline that drivers send for `count_documents`, and no other."""
+        """Run the pipeline that drivers send for `count_documents`; other pipelines are refused."""
         command.allow("pipeline", "cursor", "allowDiskUse")
         options = CommandArguments("cursor", command.required("cursor", dict))
         options.allow("batchSize")
@@ -111,7 +111,9 @@ def _namespace(command: CommandArguments, name: str) -> str:
 
 
 def _outgoing(found: Iterator[FoundDocument | None], projection: Document) -> Outflow:
-    """Without a projection the stored bytes go out as they are."""
+    """The documents for the answer, with the projection applied. Without one, the stored bytes are
+    sent as they are.
+    """
     if not projection:
         return (None if one is None else (RawBSONDocument(one.body), len(one.body)) for one in found)
     chosen = compile_projection(projection)

@@ -1,4 +1,4 @@
-"""The server: commands that are carried out in turns, and connections on loopback that ask for them."""
+"""The server: connections on loopback, and commands that are run in turns."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from embedded.mongo.paths import Document
 from embedded.mongo.store import Store
 from embedded.mongo.wire import Messages, Request, WireError, encode_reply
 
-# --- how commands run: in turns. All writes of a turn are one transaction, and are answered when it is committed.
+# --- commands run in turns. All writes of a turn are one transaction, and are answered when it is committed.
 #
-# Only one thread touches the store, so a step of a command is atomic. With many clients a turn holds many commands,
-# and they share the cost of a commit ("group commit"). Of a command that fails, only its own writes are undone.
+# Only one thread uses the store, so a step of a command is atomic. With many clients, a turn has many commands, which
+# share the cost of a commit ("group commit"). If a command fails, only its own writes are undone.
 
 logger = logging.getLogger(__name__)
 
-#: How long a command may work before the others get their turn, in seconds.
+#: How long a command may run, in seconds, before it is the other commands' turn.
 _SLICE = 0.005
 
 Encode = Callable[[Document], bytes]
@@ -56,12 +56,12 @@ class Executor:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Stop. A command without an answer so far is not answered, and its writes are discarded."""
+        """Stop. Commands that are not answered yet get no answer, and their writes are discarded."""
         self._is_stopped = True
 
     def submit(self, command: Document, encode: Encode, reply: Reply) -> None:
-        """Run `command` in one of the next turns. `reply` is called once, with the encoded answer or error, when it
-        is durable. An answer that cannot be encoded makes the command fail.
+        """Run `command` in one of the next turns. `reply` is called once, with the encoded answer or error, after the
+        commit. The command fails if its answer cannot be encoded.
         """
         limit = command.get("maxTimeMS")
         deadline = monotonic() + limit / 1000 if isinstance(limit, int) and limit > 0 else float("inf")
@@ -88,14 +88,14 @@ class Executor:
                     answers.append((task, answer))
             self._store.commit()
         except Exception as error:
-            # after any failure the writes of this turn are discarded; none of them was acknowledged
+            # the writes of this turn are discarded, and none of them was acknowledged yet
             logger.exception("a turn of %d commands failed", len(tasks))
             answers = [(task, task.encode(_failure(error))) for task in tasks]
             self._waiting = []
             self._store.rollback()
             self._commands.forget()
         for task, answer in answers:
-            # each by itself: a client that cannot be answered must not keep the answers from the others
+            # each in a call of its own, so that an error for one client does not stop the others' answers
             asyncio.get_running_loop().call_soon(task.reply, answer)
         if self._waiting:
             self._schedule()
@@ -103,8 +103,8 @@ class Executor:
     def _advance(self, task: _Task) -> bytes | None:
         """Work on the task for one slice. Returns the encoded answer, or `None` if it is not ready.
 
-        A command that fails with an error that is not MongoDB's is undone and answered as an error, and the turn goes
-        on. Raises if SQLite has undone the other commands' writes as well.
+        If a command fails with an unexpected error, its writes are undone, it is answered with an error, and the turn
+        goes on. Raises if SQLite has also undone the writes of other commands.
         """
         try:
             reply = _answer(task)
@@ -214,8 +214,8 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(path: Path, host: str, port: int, password: str | None = None) -> None:
-    """Serve the file until SIGTERM or SIGINT, to every client, or only to clients that know the password. Prints
-    `ready on HOST:PORT`; if `port` is 0, that is the port that the system chose.
+    """Serve the file until SIGTERM or SIGINT. With a `password`, only to clients that log in. Prints `ready on
+    HOST:PORT`; if `port` is 0, PORT is the port that the system has chosen.
 
     Raises `ValueError` for a host that is not loopback, `StoreError` and `OSError`.
     """

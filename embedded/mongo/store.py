@@ -1,4 +1,4 @@
-"""The file: one SQLite database that holds every collection, its catalog, and the transaction writes share."""
+"""The file: one SQLite database with all collections and the catalog, and the transaction that writes share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from embedded.mongo.collection import Collection, decode
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.index import ID_INDEX, Index, IndexSpec
 
-#: "DBot", so that we never write into the database of another program.
+#: "DBot": marks the database as ours, so that we never write into the database of another program.
 _APPLICATION_ID: Final = 0x44426F74
-#: The format of tables and keys. A file of a newer format is refused, an older one would be converted here.
+#: The format of tables and keys. A file with a newer format is refused; a file with an older one would be converted.
 FORMAT: Final = 1
 
 _PRAGMAS = (
     "journal_mode = WAL",
-    # the operating system has a commit when it is acknowledged, so it survives the process, see decision 0005
+    # an acknowledged commit is in the operating system's cache, so it survives the process (decision 0005)
     "synchronous = NORMAL",
     "locking_mode = EXCLUSIVE",
     "cache_size = -65536",
@@ -53,7 +53,7 @@ class Store:
         self.path = path
         self.collections: dict[tuple[str, str], Collection] = {}
         self._is_begun = False
-        #: Whether the command at work has written anything that `undo` would undo.
+        #: Whether the current command has written anything since the last `keep`.
         self._is_marked = False
         self._lock = _lock(path)
         try:
@@ -63,7 +63,9 @@ class Store:
             raise StoreError(f"{path} is damaged, or is not a database of this server: {error}") from error
 
     def _load_catalog(self) -> None:
-        """Known collections and indexes stay the same objects, because commands that have begun hold them."""
+        """Read the catalog. Known collections and indexes stay the same objects, because running
+        commands use them.
+        """
         known, self.collections = self.collections, {}
         known_indexes: dict[int, dict[str, Index]] = {}
         by_number: dict[int, Collection] = {}
@@ -79,14 +81,14 @@ class Store:
             index = known_indexes[owner].get(spec.name)
             if index is None or index.number != number:
                 index = Index(self.connection, number, spec)
-            # an odd number is of an older version, which did not record the field
+            # an odd number was written by an older version, which did not store the field: then all fields count
             index.multikey = (1 << len(spec.key)) - 1 if multikey % 2 else multikey >> 1
             by_number[owner].indexes[spec.name] = index
 
     # --- transactions: begun by the first write, shared by all writes until the commit
 
     def begin(self) -> None:
-        """Called before each write. The first write of a command sets a savepoint."""
+        """To be called before each write. The first write of a command sets a savepoint."""
         if not self._is_begun:
             self.connection.execute("BEGIN IMMEDIATE")
             self._is_begun = True
@@ -95,13 +97,13 @@ class Store:
             self._is_marked = True
 
     def keep(self) -> None:
-        """Keep what the command at work has written, even if other commands are undone."""
+        """Keep the writes of the current command, even if later writes are undone."""
         if self._is_marked:
             self.connection.execute("RELEASE command")
             self._is_marked = False
 
     def undo(self) -> bool:
-        """Undo what was written since the last `keep`. False if SQLite has undone the whole transaction by itself."""
+        """Undo the writes since the last `keep`. False if SQLite has undone the whole transaction by itself."""
         if self._is_begun and not self.connection.in_transaction:
             return False
         if self._is_marked:
@@ -131,7 +133,7 @@ class Store:
         try:
             yield
         except BaseException:
-            # a full disk may have ended the transaction, and all savepoints with it
+            # a full disk may have ended the transaction with all its savepoints
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK TO change")
                 self.connection.execute("RELEASE change")
@@ -157,7 +159,7 @@ class Store:
         return collection
 
     def create_index(self, collection: Collection, spec: IndexSpec) -> None:
-        """Build it over the documents that are there. Raises `DuplicateKey`, and then there is no index."""
+        """Add an index and fill it with the keys of all documents. Raises `DuplicateKey`; then there is no index."""
         try:
             with self.savepoint():
                 collection.fill(self._add_index(collection, spec))
@@ -195,13 +197,15 @@ class Store:
         del self.collections[db, name]
 
     def close(self) -> None:
-        """Close the database. SQLite then moves its log into it, so that one file is left."""
+        """Close the database. SQLite moves its log into the database, so that only one file is left."""
         self.connection.close()
         os.close(self._lock)
 
 
 def _lock(path: Path) -> int:
-    """A lock on a file beside the database: SQLite loses its own locks on the database if we open that, too."""
+    """Lock a file beside the database. The database itself is not locked, because SQLite would lose its own locks if
+    we opened and closed the same file.
+    """
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

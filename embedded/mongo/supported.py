@@ -1,4 +1,4 @@
-"""The one table of what is supported, gathered from the modules that carry it out. All else is refused."""
+"""The table of supported features, collected from the modules that implement them. Everything else is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUPPORTED: Mapping[str, Iterable[str]] = {
 
 
 def as_markdown() -> str:
-    """A table row for each kind, as the reference page has it."""
+    """A table row for each kind, for the reference page."""
     return "\n".join(
         f"| {kind} | {' '.join(f'`{name}`' for name in dict.fromkeys(names))} |" for kind, names in SUPPORTED.items()
     )

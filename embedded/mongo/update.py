@@ -1,4 +1,4 @@
-"""Updates: an update document compiled into changes to make to a document."""
+"""Updates: an update document is compiled into changes of a document."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _members(array: Any) -> list[Any]:
 
 
 def _each(operand: Any) -> list[Any] | None:
-    """The values of `{$each: […]}`; `None` if the operand is itself the value."""
+    """The values of `{$each: […]}`; `None` if the operand is not `$each`, but the value itself."""
     if not isinstance(operand, dict) or "$each" not in operand:
         return None
     if not isinstance(operand["$each"], list):
@@ -59,7 +59,7 @@ def _checked_push_clauses(operand: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sliced(array: list[Any], slice_to: int | None) -> list[Any]:
-    """The first `slice_to` elements, or the last ones if the number is negative."""
+    """The first `slice_to` elements, or the last elements if `slice_to` is negative."""
     if slice_to is None:
         return array
     return array[:slice_to] if slice_to >= 0 else array[slice_to:]
@@ -91,7 +91,7 @@ ARRAY_MODIFIERS: Mapping[str, Callable[[str, Any], ArrayChange]] = {
 }
 
 
-#: Makes the new value at a path from the old one (or from `MISSING`); a new value `MISSING` removes the field.
+#: Returns the new value at a path, given the old value (or `MISSING`). If it returns `MISSING`, the field is removed.
 Change = Callable[[Any], Any]
 
 
@@ -102,7 +102,7 @@ class FieldChange(NamedTuple):
 
 
 class Update:
-    """An update: a document's replacement, or changes at paths. Raises if `update` is no update."""
+    """An update: the replacement of a document, or changes at paths. Raises if `update` is not a valid update."""
 
     def __init__(self, update: Any) -> None:
         if isinstance(update, list):
@@ -127,7 +127,9 @@ class Update:
         return document
 
     def new_document(self, query: Document) -> Document:
-        """The document that an upsert inserts if `query` found nothing: the query's equalities, then updated."""
+        """The document that an upsert inserts if `query` found nothing: it is made from the query's equalities, and
+        then updated.
+        """
         seed: Document = {}
         for path, value in _equalities(query).items():
             if not self.is_replacement or path == ("_id",):
@@ -204,7 +206,7 @@ def _checked_path(name: str) -> Path:
 
 
 def _change_at(container: Any, path: Path, change: Change, *, create: bool) -> None:
-    """Walk to the parent of the last step and make the change there. With `create`, missing documents are made."""
+    """Make a change at a path. With `create`, missing documents on the way are made."""
     for depth, part in enumerate(path[:-1]):
         below = _get(container, part)
         if below is MISSING:
@@ -234,7 +236,7 @@ def _get(container: Any, part: str) -> Any:
     return container[position] if position is not None and position < len(container) else MISSING
 
 
-#: The longest padding of an array with nulls that MongoDB allows.
+#: An array can be extended by at most this many nulls, as in MongoDB.
 _MAX_PADDING = 1_500_000
 
 
@@ -250,7 +252,7 @@ def _put(container: Any, part: str, value: Any) -> None:
 
 
 def _remove(container: Any, part: str) -> None:
-    """Remove a field from a document; in an array, null takes the element's place."""
+    """Remove a field from a document; an element of an array is replaced by null."""
     if isinstance(container, dict):
         container.pop(part, None)
     elif _get(container, part) is not MISSING:
@@ -297,7 +299,7 @@ def _assign(_: str, value: Any) -> Change:
     return lambda _current: value
 
 
-#: The update operators, each from a field's name and operand to a change.
+#: The update operators: each makes a change from a field's name and an operand.
 MODIFIERS: Mapping[str, Callable[[str, Any], Change]] = {
     "$set": _assign,
     "$setOnInsert": _assign,
@@ -311,7 +313,7 @@ _KNOWN_ELSEWHERE = frozenset({"$mul", "$rename", "$currentDate", "$pop", "$pull"
 
 
 def _equalities(query: Document) -> dict[Path, Any]:
-    """The values that a match must equal, by path. Raises `NotSingleValueField` if a field is named twice."""
+    """By path: the values that every match has. Raises `NotSingleValueField` if a field occurs twice."""
     found: dict[Path, Any] = {}
     for path, value in _equal_fields(query):
         for other in found:
@@ -325,7 +327,7 @@ def _equalities(query: Document) -> dict[Path, Any]:
 
 
 def _equal_fields(query: Document) -> Iterable[tuple[Path, Any]]:
-    """The fields with the values they must equal, also from an `$or` of one branch and an `$in` of one value."""
+    """The fields that must equal a value, including those in an `$or` with one branch and an `$in` with one value."""
     for name, operand in query.items():
         if name == "$and" or (name == "$or" and len(operand) == 1):
             for branch in operand:

@@ -17,7 +17,8 @@ MAX_MESSAGE_BYTES = 48_000_000
 _OP_REPLY, _OP_QUERY, _OP_MSG = 1, 2004, 2013
 _HEADER = struct.Struct("<iiii")
 _CHECKSUM_PRESENT, _MORE_TO_COME = 1 << 0, 1 << 1
-#: The flags that a receiver must understand (bits 0 to 15), without those that this server understands.
+#: Flags that a receiver must understand (bits 0 to 15), but that this server does not know: such messages are
+#: refused.
 _UNKNOWN_REQUIRED = 0xFFFF & ~(_CHECKSUM_PRESENT | _MORE_TO_COME)
 _LEGACY_HELLO = frozenset({"isMaster", "ismaster", "hello"})
 
@@ -35,7 +36,7 @@ class Request(NamedTuple):
 
 
 class Messages:
-    """Cuts what arrives on a connection into messages."""
+    """Splits the bytes of a connection into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -99,9 +100,7 @@ def _parse_sequence(section: bytes) -> tuple[str, list[Document]]:
 
 
 def _parse_query(message: bytes, request_id: int) -> Request:
-    """An OP_QUERY: flags, collection name, skip, limit, query. Drivers send `hello` so to a server they do not know
-    yet.
-    """
+    """An OP_QUERY: flags, collection name, skip, limit, query. Drivers use it for the first `hello` to a server."""
     start = message.index(b"\0", 20) + 9
     (size,) = struct.unpack_from("<i", message, start)
     command = bson.decode(message[start : start + size], CODEC)

@@ -60,7 +60,7 @@ class Writes:
         return _reply(reply | ({"upserted": upserted} if upserted else {}), errors)
 
     def _update(self, db: str, name: str, statement: CommandArguments) -> Steps:
-        """Carry out one statement. Returns how many documents matched and changed, and what was inserted instead."""
+        """Run one statement. Returns how many documents matched, how many changed, and the id of an upserted one."""
         update = Update(statement.any("u") or statement.required("u", dict))
         query, multi = statement.required("q", dict), statement.flag("multi")
         if multi and update.is_replacement:
@@ -80,7 +80,9 @@ class Writes:
         return matched, modified, self._upsert(db, name, query, update)
 
     def _update_all(self, collection: Collection | None, search: Search, update: Update) -> Steps:
-        """Update all matches, each once: a document that its update moves along the index is met again."""
+        """Update all matches, each once: the walk may visit a document again whose update has moved
+        it in the index.
+        """
         changed: set[int] = set()
         matched = modified = 0
         for found in _find(collection, search):
@@ -93,7 +95,7 @@ class Writes:
         return matched, modified
 
     def _change(self, collection: Collection | None, found: FoundDocument, update: Update) -> tuple[bool, Document]:
-        """Whether the document changed, and what it is now."""
+        """Update one document. Returns whether it changed, and the new document."""
         if collection is None:  # pragma: no cover - what was found is in a collection
             raise MongoError(Code.NamespaceNotFound, "ns not found")
         new = update.apply(decode(found.body))
@@ -171,8 +173,8 @@ def _find(collection: Collection | None, search: Search) -> Any:
 
 
 def _first(collection: Collection | None, search: Search) -> Steps:
-    """The first match, as it is now: the search is repeated if another command has changed that
-    document meanwhile.
+    """The first match in its current state: the search is repeated if another command has changed the document
+    meanwhile.
     """
     while True:
         first = None
@@ -186,7 +188,9 @@ def _first(collection: Collection | None, search: Search) -> Steps:
 
 
 def _each(statements: list[Any], run: Callable[[Any], Steps], *, ordered: bool) -> Steps:
-    """The results by index, and the write errors; after an error only an unordered command goes on."""
+    """Run the statements. Returns the results by index, and the write errors. An ordered command stops after an
+    error.
+    """
     done: list[tuple[int, Any]] = []
     errors: list[Document] = []
     for index, statement in enumerate(statements):

@@ -1,4 +1,6 @@
-"""One process of the stack from start to end: started, watched, asked to end, killed with all of its group."""
+"""One process of the stack from its start to its end: it is started and watched, asked to end, and finally killed
+with its process group.
+"""
 
 from __future__ import annotations
 
@@ -25,30 +27,32 @@ from embedded.stack.process import Process, become, running
 from embedded.stack.zygote import StackZygote
 
 _COLOURS = (36, 35, 33, 32, 34, 96, 95, 93, 92, 94)
-#: Keys of our JSON lines that are not shown: `color_message` is Uvicorn's copy of the message for terminals.
+#: Keys of JSON log lines that are not shown. `color_message` is Uvicorn's copy of the message for terminals.
 _NOT_SHOWN = frozenset({"color_message"})
-#: The beginning of a line by Twisted, and so by Scrapyd: the time, and the name of the logger. Newer loggers add the
-#: level to the name.
+#: The beginning of a log line of Twisted, and so of Scrapyd: the time and the name of the logger. Newer versions add
+#: the level to the name.
 _TWISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\[[^\]#]*(?:#(?P<level>\w+))?\])")
-#: Begins a line that is shown even when quiet (`NOTICE`). It is random, so that no text from outside begins so.
+#: The prefix of a line that is shown even when quiet (`NOTICE`). It is random, so that no other text can begin with
+#: it.
 MARK = f"{secrets.token_hex(8)} "
 _RESET = "\x1b[0m"
-#: Characters that control a terminal. They are made visible, because the lines of a log repeat text from outside.
+#: Characters that control a terminal. They are made visible, because log lines contain text from outside.
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 #: The name under which the supervisor writes its own lines.
 SELF = "up"
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether it is a terminal, and the user has not asked for no colour (https://no-color.org)."""
+    """Whether the stream is a terminal, and the user has not turned colours off (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class StackLog:
-    """What `up` prints, and its log: `<time> <process> | <line>`, debug lines only if `debug`.
+    """The output of `up`, and its log: `<time> <process> | <line>`, with debug lines only if `debug`.
 
-    The log goes to a file for each process in `folder`, and is printed if `verbose`. Otherwise a line says when a
-    part is ready (not if `quiet`), and what goes wrong is printed. Silent once its reader has gone away.
+    The log has a file for each process in `folder`, and is also printed if `verbose`. Otherwise only two things are
+    printed: when each part is ready (not if `quiet`), and errors. Nothing is printed once the reader of the output is
+    gone.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class StackLog:
         )
 
     def show(self, text: str) -> None:
-        """Print a line that is not an event and does not belong into a log."""
+        """Print text that is not an event and does not belong in a log."""
         for line in text.splitlines():
             self._print(SELF, line, named=self._verbose)
 
@@ -87,7 +91,7 @@ class StackLog:
         self._write(SELF, text, printed=self._verbose)
 
     def ready(self, process: Process, seconds: float) -> None:
-        """A process got ready so long after it was started."""
+        """Report that a process is ready, this many seconds after its start."""
         how = "started" if process.probe is running else f"ready in {seconds:.1f} s"
         text = f"{process.name:<{self._width}}  {how:<14}  {process.about}".rstrip()
         self._write(SELF, text, printed=self._verbose)
@@ -95,9 +99,9 @@ class StackLog:
             self._print(SELF, f"  {text}", named=False)
 
     def line(self, name: str, text: str) -> None:
-        """A line that the process `name` wrote."""
+        """Log a line that the process `name` has written."""
         if text.startswith(MARK):
-            # it may contain a key, which no file must keep
+            # not in a file, because the line may contain a key
             self._print(name, text.removeprefix(MARK), named=True)
             return
         twisted = _TWISTED.match(text)
@@ -108,7 +112,7 @@ class StackLog:
             self._write(name, part, printed=self._verbose)
 
     def close(self) -> None:
-        """Close the files. A line that comes later opens its file again."""
+        """Close the files. A later line opens its file again."""
         for file in self._files.values():
             file.close()
 
@@ -141,12 +145,12 @@ def _visible(text: str) -> str:
     return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
-#: Most bytes of a file of the log. One that is full becomes `<name>.log.1`, in the place of the one before.
+#: The largest log file, in bytes. A full file is renamed to `<name>.log.1`, and replaces the earlier one.
 _LOG_BYTES = 8 << 20
 
 
 class _LogFile(RotatingFileHandler):
-    """A file that cannot be written, because the disk is full or it was removed, stops nobody."""
+    """A log file whose errors are ignored: a full disk, or a removed folder, must not stop the stack."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
@@ -155,11 +159,13 @@ class _LogFile(RotatingFileHandler):
         self.handle(logging.makeLogRecord({"msg": line}))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as logging has it
-        """Say nothing: the same message would appear for every line."""
+        """Ignore the error: it would be printed for every line."""
 
 
 def _readable(text: str) -> str:
-    """Our JSON lines as a person reads them, without their time (this log has its own); other lines as they are."""
+    """A JSON log line in a readable form, without its time, because this log adds the time. Other lines are returned
+    as they are.
+    """
     if not text.startswith('{"'):
         return text
     try:
@@ -174,17 +180,17 @@ def _readable(text: str) -> str:
     return f"{str(known['level']).upper()} [{known['logger']}] {known['event']}{extra}{trace}"
 
 
-#: Lines of a process's output that are kept to show when it dies.
+#: The last lines of a process's output, which are shown when it dies.
 TAIL = 15
 #: Seconds that the output may take to drain once the process is dead.
 _DRAIN = 0.5
-#: Exit code of a command that could not be started, as the shell has it.
+#: The exit code of a command that could not be started, as in a shell.
 NOT_STARTED = 127
 
 
 class Child:
-    """One run of a `Process`. It leads a session of its own, so that a Ctrl-C for the supervisor does not reach it
-    and its own children can be killed as a group.
+    """One run of a `Process`. It has its own session, so that a Ctrl-C for the supervisor does not reach it, and so
+    that its children can be killed as a group.
     """
 
     def __init__(self, process: Process, cwd: Path, log: StackLog, zygote: StackZygote | None = None) -> None:
@@ -230,7 +236,7 @@ class Child:
         return time.monotonic() - self._started
 
     def end(self, exit_code: int) -> None:
-        """Note that the process was reaped. Kill the rest of its group, which might hold a port that a successor
+        """Note that the process was reaped. Kill the rest of its group, which may still use a port that the next run
         needs.
         """
         self.exit_code = exit_code

@@ -1,4 +1,6 @@
-"""Which ports the stack uses: those that the user asks for must be free, others are picked once and remembered."""
+"""The ports of the stack. Ports that the user asks for must be free; all other ports are picked
+once and remembered.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from contextlib import suppress
 import psutil
 
 LOOPBACK = "127.0.0.1"
-#: The range from which ports are picked. The OS uses the ports above it for outgoing connections and for programs
-#: that ask for any port, so such a port might be taken before its process listens, or during a restart.
+#: The range from which ports are picked. Higher ports are not used, because the OS gives them to outgoing connections
+#: and to programs that ask for any port: such a port may be taken before its process listens, or during a restart.
 PICKED = range(20_000, 32_000)
-#: Distance between the first ports that two stacks try which start at the same time.
+#: Stacks that start at the same time begin their search for ports at least this far apart.
 _APART = 16
 
 
@@ -30,7 +32,7 @@ class PortTakenError(Exception):
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
-    """Whether a process could listen there now."""
+    """Whether a process could listen on this port now."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -82,7 +84,7 @@ class PortPicker:
 
 
 def _holder(port: int) -> str | None:
-    """`name (pid 123)` of the process that has the port, if the OS lets us see it."""
+    """`name (pid 123)` of the process that listens on the port, if the OS shows it to us."""
     with suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)

@@ -1,4 +1,4 @@
-"""One row of the process table: what to run, what it waits for, and how to see that it is ready."""
+"""One process of the table: what to run, what it waits for, and how to check that it is ready."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import httpx2
 from embedded.stack.parent_death import die_with_parent
 
 Probe = Callable[[], Awaitable[str | None]]
-#: Looks at an answer: `None` if it is good, else what is missing.
+#: Checks an answer. Returns `None` if it is good, else what is missing.
 Judge = Callable[[httpx2.Response], str | None]
 
 #: Seconds for one check.
 TIMEOUT = 3.0
-#: A TLS context without authorities, because all probes use plain HTTP and to load authorities takes longer.
+#: A TLS context without certificate authorities: all probes use plain HTTP, and loading authorities takes time.
 _NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 async def running() -> str | None:
-    """The probe of a process that shows from outside only that it is alive."""
+    """The probe of a process that cannot be checked from outside: it is ready once it runs."""
     return None
 
 
@@ -44,7 +44,7 @@ def listening(host: str, port: int) -> Probe:
 
 
 def redis_answers(host: str, port: int, password: str) -> Probe:
-    """Redis says PONG; while it still loads its append-only file it says LOADING."""
+    """Ready when Redis answers PONG. While it still loads its append-only file, it answers LOADING."""
 
     async def ask() -> bytes:
         reader, writer = await asyncio.open_connection(host, port)
@@ -68,7 +68,7 @@ def redis_answers(host: str, port: int, password: str) -> Probe:
 def http_answers(
     url: str, accept: Collection[int] = (200,), auth: tuple[str, str] | None = None, judge: Judge = lambda _: None
 ) -> Probe:
-    """`GET url` has one of the statuses in `accept`, and `judge` finds nothing missing in the answer."""
+    """Ready when the answer to `GET url` has one of the statuses in `accept`, and `judge` returns `None` for it."""
 
     async def probe() -> str | None:
         try:
@@ -83,12 +83,12 @@ def http_answers(
     return probe
 
 
-#: Checks that may fail though the whole stack is up: a drained node, for example, stays drained over a restart.
+#: Checks that may fail although the whole stack runs: a drained node, for example, stays drained after a restart.
 _NOT_OURS = frozenset({"node_list", "node_states", "files", "waiting", "schedules"})
 
 
 def healthy(answer: httpx2.Response) -> str | None:
-    """Judge of `GET /health`: names the checks that fail, each with its message."""
+    """The judge of `GET /health`: returns the failing checks with their messages."""
     try:
         body = answer.json()
         failed = {name: one["message"] for name, one in body["checks"].items() if one["status"] != "ok"}
@@ -126,18 +126,19 @@ class Process:
     probe: Probe = running
     #: Seconds between SIGTERM and SIGKILL.
     grace: float = 10
-    #: Signal that the kernel sends the process when the supervisor itself was killed. It is SIGTERM for processes
-    #: that have children of their own to end; the others are built to be killed at any moment.
+    #: The signal that the kernel sends to the process when the supervisor was killed. It is SIGTERM for processes
+    #: that have to end their own children; all others can be killed at any moment.
     death_signal: signal.Signals = signal.SIGKILL
-    #: A store: it is stopped after all others, because they write to it until their end.
+    #: Whether it is a store, which is stopped after all other processes, because they write to it until their end.
     goes_last: bool = False
-    #: Whether its command is `python -m …`, and may be forked from a process that has imported what it needs.
+    #: Whether its command is `python -m …`, and can be forked from a process that has already imported its modules.
     forkable: bool = False
-    #: Environment variables that the process does not get, if it is started and not forked.
+    #: Environment variables that the process does not get. They are left out only if it is started, not if it is
+    #: forked.
     untold: Collection[str] = ()
-    #: The user it runs as, if that is not the supervisor's user.
+    #: The system user of the process; `None`: the supervisor's user.
     user: User | None = None
-    #: What it is, or where it is, in words for people.
+    #: A description or an address for people.
     about: str = ""
 
     def environment(self, supervisors: Mapping[str, str]) -> dict[str, str]:
@@ -145,8 +146,8 @@ class Process:
 
 
 def become(process: Process, supervisor: int) -> None:
-    """For a new child of the supervisor: run as the process's user, and end with the supervisor."""
+    """To be called in a new child of the supervisor: run as the process's user, and end with the supervisor."""
     if process.user:
         process.user.become()
-    # last, because a process that changes its user is no longer signalled when its parent dies
+    # last, because a change of the user cancels the signal for the death of the parent
     die_with_parent(supervisor, process.death_signal)

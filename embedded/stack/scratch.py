@@ -1,4 +1,4 @@
-"""A whole platform for a moment: free ports, a temporary folder, stores of its own."""
+"""A temporary platform: it has free ports, a temporary folder, and its own stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import IO
 from embedded.stack.parent_death import die_with_parent
 from embedded.stack.state import StackState
 
-#: Settings of the user's own platform that must not reach a scratch one.
+#: Settings of the user's own platform that a scratch platform must not get.
 _NOT_INHERITED = frozenset(
     {
         *("MONGO_URI", "MONGO_PASSWORD", "REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB", "REDIS_PASSWORD"),
@@ -35,7 +35,7 @@ class ScratchError(Exception):
 
 @contextmanager
 def scratch_stack(command: Sequence[str], settings: Mapping[str, str]) -> Iterator[StackState]:
-    """Run `command` (a `discoverybot up`) with a fresh data folder; when the block ends all of it is gone.
+    """Run `command` (a `discoverybot up`) with a new data folder. At the end of the block, everything is removed.
 
     Raises `ScratchError` if it does not become healthy.
     """
@@ -95,5 +95,5 @@ def _until(look: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-#: With `-P` nothing is imported from the folder that the user is in, which may have packages of our names.
+#: With `-P`, nothing is imported from the current folder, which may have packages with the same names as ours.
 UP_COMMAND = (sys.executable, "-P", "-m", "gateway.cli.main", "up")

@@ -1,5 +1,5 @@
-"""`<home>/stack.json`: the addresses of the stack. The CLI and `doctor` read it. The next start also reads it, for
-the ports to use again and for processes that a killed supervisor might have left behind.
+"""`<home>/stack.json`: the addresses of the stack, for the CLI and `doctor`. The next start reads it, too: it uses
+the same ports again, and ends processes that a killed supervisor has left behind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AlreadyRunningError(Exception):
 
 
 class StackState(BaseModel):
-    """Holds a password: written for the owner's eyes only."""
+    """The state of the stack. It contains a password, so only the owner may read the file."""
 
     gateway_url: str
     scrapyd_url: str
@@ -36,11 +36,11 @@ class StackState(BaseModel):
     mongo_uri: str
     broker_url: str = ""
     supervisor_pid: int = 0
-    #: Ids of the processes that were alive when it was last written; empty after an orderly stop.
+    #: By name: the ids of the processes that were alive at the last write; empty after an orderly stop.
     pids: dict[str, int] = Field(default_factory=dict)
-    #: Start times that distinguish these processes from later ones with the same ids (seconds since the epoch).
+    #: By name: start times in seconds since the epoch, because ids are used again by later processes.
     started: dict[str, float] = Field(default_factory=dict)
-    #: Ports picked by us, to be used again.
+    #: The ports that were picked, to be used again.
     ports: dict[str, int] = Field(default_factory=dict)
 
     @classmethod
@@ -56,11 +56,11 @@ class StackState(BaseModel):
         return self.model_copy(update={"pids": pids, "started": started})
 
     def write(self, path: Path) -> None:
-        """Atomically: a reader sees the old content or the new."""
+        """Write the file atomically: a reader sees the old content or the new one."""
         write_private(path, self.model_dump_json(indent=2) + "\n")
 
     def leftovers(self) -> list[psutil.Process]:
-        """Those of `pids` that still run."""
+        """The processes of `pids` that still run."""
         found = []
         for name, pid in self.pids.items():
             if self.started.get(name) is not None and _start_time(pid) == self.started[name]:
@@ -86,10 +86,10 @@ def write_private(path: Path, text: str) -> None:
 
 
 def make_private(home: Path) -> None:
-    """Close the data folder, and what it holds, to all but its owner. Raises `OSError`."""
+    """Remove all rights of other users from the data folder and its content. Raises `OSError`."""
     if not home.stat().st_mode & _OTHERS:
         return
-    # the folder itself last: if we are interrupted the next start goes on
+    # the folder itself last, so that the next start continues if this one is interrupted
     for folder, _, files in os.walk(home.resolve(), topdown=False):
         for path in (*(Path(folder, name) for name in files), Path(folder)):
             with suppress(FileNotFoundError):
@@ -100,7 +100,9 @@ def make_private(home: Path) -> None:
 
 @contextmanager
 def only_stack(home: Path) -> Iterator[None]:
-    """Hold the data folder; the OS releases it if we die. Raises `AlreadyRunningError` if another stack holds it."""
+    """Lock the data folder; the OS releases the lock if we die. Raises `AlreadyRunningError` if
+    another stack has it.
+    """
     import fcntl  # noqa: PLC0415 - absent on Windows, where the rest of the CLI works
 
     with (home / LOCK).open("a+") as lock:

@@ -1,4 +1,4 @@
-"""Redis and MongoDB: those that the settings name, else those installed here, else the ones that we ship."""
+"""Redis and MongoDB for the stack: the servers in the settings, else installed ones, else those that we ship."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from embedded.stack.process import Process, listening, redis_answers
 from embedded.stack.state import write_private
 from gateway.settings import Settings, kept_secret
 
-#: Oldest major version of Redis: older ones have no `SET … NX GET`.
+#: The oldest supported major version of Redis: older ones have no `SET … NX GET`.
 _REDIS_AT_LEAST = 7
 _DATABASE = "discoverybot"
 #: The user that logs in to the embedded server.
 _USER = "discoverybot"
-#: A user of our own Redis for spiders. With it they keep pages (`crawler.http_cache`) and the rates of sites
-#: (`gateway.stores.site_rate_limit`); everything else is closed to them.
+#: The user for spiders in our own Redis. It can access only cached pages (`crawler.http_cache`) and the rates of
+#: sites (`gateway.stores.site_rate_limit`).
 _SPIDERS = "spiders"
 _THEIR_KEYS = "~cache:* ~rate:host:* ~rate:site:*"
 _THEIR_COMMANDS = "+@connection -@dangerous +get +set +eval +evalsha +script|load +time"
@@ -34,7 +34,7 @@ _LOOK = 3
 
 
 class StackStoreError(Exception):
-    """A store that the settings name cannot be used."""
+    """A store in the settings cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,19 @@ class StackStore:
     #: A description for people.
     origin: str
     process: Process | None = None
-    #: The URL for spiders of a Redis that the stack runs; with it they see nothing of the platform.
+    #: The URL for spiders of a Redis that the stack runs. It gives no access to the platform's data.
     cache_url: str | None = None
 
 
 def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> StackStore:
-    """The Redis to use. Raises `StackStoreError` if the settings name one that does not answer or is too old."""
+    """The Redis to use. Raises `StackStoreError` if the Redis in the settings does not answer, or is too old."""
     if settings.model_fields_set & _REDIS_SETTINGS:
         return StackStore(settings.redis_location, f"your own, {check_redis(settings.redis_location)}")
     folder, password = _folder(home / "redis"), kept_secret(home / "redis-password")
     server = choose_server(folder, list(redis_servers()))
     spiders = kept_secret(home / "http-cache-password")
     user = f"user {_SPIDERS} on >{spiders} resetchannels {_THEIR_KEYS} -@all {_THEIR_COMMANDS}"
-    # every user of the machine can read the arguments of a command
+    # in a file, because every user of the machine can read the arguments of a command
     write_private(secret := folder / "password.conf", f"requirepass {password}\n{user}\n")
     port = ports.pick("redis")
     command = (
@@ -73,7 +73,7 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> StackStor
             "--daemonize",
             "no",
         ),
-        # every write in the file before the next answer, on disk within a second
+        # each write is in the file before it is acknowledged, and on disk within a second
         *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--loglevel", "warning"),
         *("--maxmemory-policy", "noeviction"),  # it is also the broker
     )
@@ -90,13 +90,13 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> StackStor
 
 
 def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> StackStore:
-    """The MongoDB to use. Raises `StackStoreError` if the settings name one that does not answer."""
+    """The MongoDB to use. Raises `StackStoreError` if the MongoDB in the settings does not answer."""
     if "mongo_uri" in settings.model_fields_set:
         return StackStore(settings.mongo_uri, f"your own, {check_mongo(settings.mongo_uri)}")
     port = ports.pick("mongo")
     probe = listening(LOOPBACK, port)
     file, mongod = home / "mongo" / "discoverybot.sqlite", shutil.which("mongod")
-    # a mongod that was installed later does not have what is in the file
+    # a mongod that was installed later is not used, because it would not have the data in the file
     if mongod and ((home / "mongod").exists() or not file.exists()):
         folder = _folder(home / "mongod")
         command = (mongod, "--bind_ip", LOOPBACK, "--port", str(port), "--dbpath", str(folder), "--quiet")
@@ -113,7 +113,9 @@ def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> StackStor
 
 
 def other_redis_database(url: str, offset: int) -> str | None:
-    """The database `offset` further on in the same Redis; `None` if the URL cannot name one (Unix sockets)."""
+    """The URL of another database in the same Redis, whose number is higher by `offset`; `None` if a URL cannot name
+    it (Unix sockets).
+    """
     parts = urlsplit(url)
     if parts.scheme not in {"redis", "rediss"}:
         return None
@@ -133,12 +135,12 @@ def _folder(path: Path) -> Path:
 
 # --- which Redis: the two products, and their versions, do not all read each other's data
 
-#: In the folder of a Redis: what its append-only file begins with, in the format of a snapshot.
+#: The files in the folder of a Redis with which its append-only file begins, in the format of a snapshot.
 _SNAPSHOTS = "appendonlydir/*.base.rdb"
 _HEADER = re.compile(rb"(REDIS|VALKEY)(\d+)")
-#: The newest format of snapshots that these versions of Redis read. Later ones read all that we have seen.
+#: By version of Redis: the newest format of snapshots that it reads. Later versions read all known formats.
 _REDIS_READS: dict[tuple[int, ...], int] = {(7, 0): 10, (7, 2): 11, (7, 4): 12}
-#: Those of Redis that Valkey reads, and the first Valkey that reads its own.
+#: The newest format of Redis that Valkey reads, and the first version of Valkey that reads Valkey's own format.
 _VALKEY_READS, _VALKEY_OWN = 11, (9,)
 
 
@@ -164,8 +166,8 @@ class RedisServer(NamedTuple):
 
 
 def choose_server(folder: Path, servers: list[RedisServer]) -> RedisServer:
-    """The first that reads what is in the folder. If none does, the data is put aside: without it nothing is lost but
-    pages of the HTTP cache, and speed. Raises `StackStoreError` if there is no server.
+    """The first server that can read the data in the folder. If none can, the data is moved aside: this loses only
+    the pages of the HTTP cache, and some speed. Raises `StackStoreError` if there is no server.
     """
     if not servers:
         raise StackStoreError(NO_REDIS)
@@ -206,7 +208,7 @@ def redis_servers() -> Iterator[RedisServer]:
 
 
 def _server(binary: str) -> RedisServer | None:
-    """What `binary --version` says of it."""
+    """The server of this binary, by its `--version`; `None` if this fails."""
     with suppress(OSError, subprocess.TimeoutExpired):
         answer = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=5, check=False)  # noqa: S603 - found on PATH
         if match := re.search(r"v=(\d+(?:\.\d+)*)", answer.stdout):

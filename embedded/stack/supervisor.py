@@ -1,7 +1,7 @@
-"""Starts the processes of a table in order, starts again what dies, and stops all of them in reverse order.
+"""Starts the processes of a table in order, restarts those that die, and stops all of them in reverse order.
 
-One thread, one asyncio loop, no helper processes: `waitpid` is called here and nowhere else, because the
-supervisor also inherits, and must reap, orphans that it never started.
+It has one thread and one asyncio loop. `waitpid` is called only here, because the supervisor must also reap orphans,
+which it has inherited and never started.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from embedded.stack.process import Process
 from embedded.stack.zygote import StackZygote
 from gateway.process import NEWER_STORES
 
-#: Seconds of the first pause before a restart; it doubles with each death.
+#: The first pause before a restart, in seconds; it doubles with each death.
 BACKOFF = 0.2
-#: Seconds that a process must live before its next pause is short again.
+#: After a process has lived for this many seconds, its next pause is short again.
 STEADY = 30.0
-#: Deaths of one process, before the stack was ever ready, that make us give up.
+#: The stack is given up if a process has died this often before the stack was ever ready.
 GIVE_UP_AFTER = 5
 #: Seconds between two checks of a process that is not ready yet.
 _LOOK = 0.1
-#: Seconds after which the log says what a process that is not ready yet waits for, and says it again.
+#: While a process is not ready, the log reports what it waits for each time this many seconds have passed.
 PATIENCE = 5.0
-#: Seconds from Ctrl-C until everything is gone, even if processes hang. All processes share this time.
+#: Seconds from Ctrl-C until everything has ended, even if processes hang. All processes share this time.
 STOP_SECONDS = 13.0
-#: Seconds at the end that are for the stores; and seconds at the end of those that are for left-over processes.
+#: The last seconds of this time that are reserved for stopping the stores, and the last of these for left-over
+#: processes.
 _STORES_SECONDS, _STRAYS_SECONDS = 2.0, 0.5
-#: Seconds that a process has to end before the next one, which it may need, is stopped beside it.
+#: A process has this many seconds to end before the next process, which it may need, is stopped, too.
 _HEAD_START = 1.0
-#: Two Ctrl-Cs closer together than this are one: `make` and `uv run` pass on what the terminal sent to all.
+#: Two Ctrl-Cs within this many seconds count as one: `make` and `uv run` send the signal again that the terminal has
+#: already sent to all processes.
 _ONE_CTRL_C = 0.5
 
 
@@ -77,7 +79,7 @@ class Supervisor:
         return {name: child.pid for name, child in self._children.items() if child.alive and child.pid}
 
     async def run(self, announce: Callable[[], Awaitable[None]]) -> int:
-        """Start everything, call `announce` once all are ready, and go on until a signal or `stop()`.
+        """Start everything, call `announce` once all processes are ready, and run until a signal or `stop()`.
 
         Returns 0, or 1 if the stack never became ready.
         """
@@ -159,7 +161,7 @@ class Supervisor:
         return child
 
     def _hopeless(self, child: Child, deaths: int) -> bool:
-        """Whether to give up: it keeps dying and the stack was never announced, so a restart does not help."""
+        """Whether to give up: the process keeps dying and the stack was never ready, so a restart does not help."""
         if self._announced or (deaths < GIVE_UP_AFTER and child.exit_code != NEWER_STORES):
             return False
         often = f", {deaths} times now" if deaths > 1 else ""

@@ -1,4 +1,4 @@
-"""`discoverybot up`: decide everything, refuse what cannot work, then hand the process table to the supervisor."""
+"""`discoverybot up`: makes the plan of the stack, refuses plans that cannot work, and runs the supervisor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from gateway.settings import NOTICE, ScrapydSettings, Settings, SettingsError, k
 
 # --- the process table, in the order of starting
 
-#: What the forkable processes import. None of it leaves a thread, a connection or an application behind.
+#: The modules of forkable processes that are imported before the fork. Their import starts no thread, opens no
+#: connection and makes no application.
 IMPORTS = (
     *("gateway.application", "uvicorn.protocols.http.httptools_impl"),
     *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat"),
@@ -41,22 +42,21 @@ IMPORTS = (
     *("gateway.tailer.eggs", "gateway.tailer.follow", "gateway.tailer.heartbeat"),
     "gateway.tailer.shipping",
 )
-#: Names of the stores among the processes, each with the setting that names a store elsewhere.
+#: By name of a store's process: the setting for a store that runs elsewhere.
 STORES = {"redis": "REDIS_URL", "mongo": "MONGO_URI"}
 NAMES = (*STORES, "scrapyd", "tailer", "worker", "beat", "gateway")
-#: Settings that are kept from Scrapyd, because the code of other people that it starts does not need them: above all,
-#: where the stores are.
+#: Settings that Scrapyd does not get, because it starts users' code: above all, the URLs of the stores.
 _UNTOLD = frozenset(name.upper() for name in Settings.model_fields.keys() - ScrapydSettings.model_fields.keys())
 _UNTOLD |= {"DISCOVERYBOT_KEY"}
-#: Beginnings of URLs from which the laptop stack takes a requirement directly.
+#: Prefixes of URLs from which a requirement may be taken directly in the laptop stack.
 ANY_SOURCE = ("https://", "http://", "ssh://")
-#: Addresses that stand for all addresses of this machine, each with the one at which this machine reaches itself.
+#: Addresses that mean all addresses of this machine, each with the address at which the machine reaches itself.
 _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound
 
 
 @dataclass(frozen=True)
 class StackPlan:
-    """All that is decided before anything starts."""
+    """All decisions that are made before anything starts."""
 
     settings: Settings
     home: Path
@@ -69,7 +69,8 @@ class StackPlan:
     ports: dict[str, int]
     #: The processes that run here.
     names: frozenset[str] = frozenset(NAMES)
-    #: The user of the processes, if each project has a user of its own; only keeper and supervisor are then root's.
+    #: The system user of the processes, if each project has a user of its own. Then only the keeper and the
+    #: supervisor run as root.
     owner: User | None = None
 
     @property
@@ -97,16 +98,16 @@ class StackPlan:
         settings = self.settings
         variables |= {} if settings.export_to else {"EXPORT_TO": str(self.home / "exports")}
         broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
-        # they run in another folder than the one that these were written for
+        # as absolute paths, because the processes run in another folder
         variables |= {name.upper(): str(path.absolute()) for name, path in self._paths.items()}
-        # the supervisor's home is closed to them
+        # they cannot access the supervisor's home folder
         variables |= {"HOME": str(self.home)} if self.owner else {}
         urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", self.cache_url), ("BROKER_URL", broker)) if url}
         return variables | urls | self._installing
 
     @property
     def _paths(self) -> dict[str, Path]:
-        """The settings that are paths, but for the data folder."""
+        """The settings that are paths, without the data folder."""
         given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
         secrets = os.environ.get("DISCOVERYBOT_SECRETS")
         found = {name: value for name, value in given.items() if isinstance(value, Path)}
@@ -115,15 +116,15 @@ class StackPlan:
 
     @property
     def cache_url(self) -> str | None:
-        """The URL of the HTTP cache. Every spider sees it, so it never holds a store's password: it comes from a
-        setting of its own, or has its own user of our Redis.
+        """The URL of the HTTP cache. Every spider sees it, so it must not contain the password of a store: it comes
+        from its own setting, or names the user for spiders in our own Redis.
         """
         return self.settings.http_cache_redis_url or self.redis.cache_url
 
     @property
     def _installing(self) -> dict[str, str]:
-        """Settings that let projects build packages, and help those that do not declare what they import. They apply
-        where the operator is the only user, because there a build can do nothing that a spider could not.
+        """Settings that allow projects to build packages, and that help projects which do not declare what they import.
+        They are set only if the operator is the only user: then a build can do nothing that a spider could not do.
         """
         settings = self.settings
         is_users = {"scrapyd", "gateway"} <= self.names and settings.gateway_address in {LOOPBACK, "::1", "localhost"}
@@ -156,7 +157,7 @@ def _url(host: str, port: int) -> str:
 
 
 def processes(plan: StackPlan) -> list[Process]:
-    """Those that run here, in the order of starting: each needs only what stands before it."""
+    """The processes that run here, in the order of their start: each needs only earlier ones."""
     found = [_of_owner(process, plan.owner) for process in _all_processes(plan) if process.name in plan.names]
     return [replace(one, needs=tuple(name for name in one.needs if name in plan.names)) for one in found]
 
@@ -168,23 +169,23 @@ def _of_owner(process: Process, owner: User | None) -> Process:
 
 
 def _all_processes(plan: StackPlan) -> list[Process]:
-    """Stores, node, workers, gateway."""
+    """All processes: stores, node, workers, gateway."""
     env = plan.environment
     python, grace = sys.executable, plan.settings.crawl_stop_grace
     stores = [store.process for store in (plan.redis, plan.mongo) if store.process]
     needs = tuple(store.name for store in stores)
     key = (plan.settings.scrapyd_username, plan.scrapyd_password)
     door = http_answers(f"{plan.scrapyd_url}/daemonstatus.json", auth=key)
-    # quiet: without its banner
+    # `--quiet` leaves out Celery's banner
     celery = (python, "-m", "celery", "--quiet", "-A", "celery_app")
     return [
         *stores,
-        # no pid file: one left behind by a killed Scrapyd would prevent the next start
+        # without a pid file, because the pid file of a killed Scrapyd would prevent the next start
         Process("scrapyd", (python, "-m", "scrapyd", "--pidfile="), env, untold=_UNTOLD, probe=door,
                 grace=grace + 5, death_signal=signal.SIGTERM, about=plan.scrapyd_url),
         Process("tailer", (python, "-m", "gateway.tailer"), env, needs, forkable=True),
-        # without Scrapyd, the worker would send the first crawls to a node that is not up yet and is then left alone
-        # for a while
+        # after Scrapyd: otherwise the worker would send the first crawls too early, and then avoid the node for a
+        # while
         Process("worker", (*celery, "worker"), env, (*needs, "scrapyd"), forkable=True),
         Process("beat", (*celery, "beat"), env, needs, forkable=True),
         Process("gateway", (python, "-m", "gateway.web"), {**env, NOTICE: MARK}, needs,
@@ -195,9 +196,9 @@ def _all_processes(plan: StackPlan) -> list[Process]:
 
 # --- what the command does
 
-#: In the data folder: the folder in which every process of the stack runs, and that of their logs.
+#: Folders in the data folder: the working folder of all processes, and the folder of their logs.
 WORK, LOGS = "work", "logs"
-#: What says how a node runs: plain `scrapyd` finds the first in its working folder, Scrapy the second.
+#: The configuration of a node, in its working folder: Scrapyd reads the first file, Scrapy the second.
 _CONFIGURATION = ("scrapyd.conf", "scrapy.cfg")
 PASSWORD_FILE = "scrapyd-password"  # noqa: S105 - the name of a file
 #: Exit code of a refusal: nothing was started.
@@ -214,13 +215,13 @@ class UpOptions:
     quiet: bool = False
     #: Print the log of every process.
     verbose: bool = False
-    #: Let the OS pick the gateway's and Scrapyd's ports too.
+    #: Pick the gateway's and Scrapyd's ports, too.
     free_ports: bool = False
-    #: Names of the processes to run here, if not all.
+    #: The names of the processes to run here; empty: all.
     only: tuple[str, ...] = ()
-    #: File that is written when the stack is healthy, and again after each restart of a process.
+    #: A file that is written when the stack is healthy, and again after each restart of a process.
     ready_file: Path | None = None
-    #: What to type to run this command again.
+    #: The command that the user has typed, for messages.
     program: str = "discoverybot"
 
 
@@ -229,15 +230,15 @@ def up(settings: Settings, options: UpOptions) -> int:
     began = time.monotonic()
     home = settings.discoverybot_home.absolute()
     try:
-        # this is inherited by all processes started here: only the owner may read the state folder
+        # only the owner may read files in the data folder; all processes of the stack inherit the mask
         os.umask(0o077)
         home.mkdir(parents=True, exist_ok=True)
         with only_stack(home):
             _end_leftovers(home)
             if not settings.user_range:
-                # otherwise Scrapyd closes the folders that projects' users must not enter
+                # with projects' users, Scrapyd itself removes the rights that these users must not have
                 make_private(home)
-            # first of all: its imports take longer than everything else
+            # first, because its imports take longer than everything else
             with warm_zygote(IMPORTS) as zygote:
                 plan = make_plan(settings, home, free_ports=options.free_ports, only=options.only)
                 return asyncio.run(_run(plan, options, zygote, began))
@@ -252,7 +253,7 @@ def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[s
     """The plan. Raises `SettingsError`, `PortTakenError` or `StackStoreError` if it cannot be carried out."""
     names = _names(settings, only)
     owner = _owner(settings, home) if "scrapyd" in names and settings.user_range else None
-    # the address that Scrapyd itself reads
+    # the variable that Scrapyd itself reads
     door = os.environ.get("SCRAPYD_BIND_ADDRESS") or LOOPBACK
     for name, setting, host in (
         ("gateway", "GATEWAY_HOST", settings.gateway_address),
@@ -287,8 +288,8 @@ def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[s
 
 
 def _owner(settings: Settings, home: Path) -> User:
-    """The owner of the data folder. Raises `SettingsError` if projects cannot have users here, or if the folder
-    belongs to root or to one of their users.
+    """The owner of the data folder. Raises `SettingsError` if projects cannot have system users here, or if the
+    folder belongs to root or to one of these users.
     """
     if sys.platform != "linux" or os.geteuid() != 0:
         raise SettingsError("NODE_UIDS: start `up` as root of a Linux, or leave it out: spiders then run as you")
@@ -318,7 +319,7 @@ def _acting_as(owner: User | None) -> Iterator[None]:
 
 
 def _names(settings: Settings, only: tuple[str, ...]) -> frozenset[str]:
-    """The processes to run. Raises `SettingsError` if a setting for those that run elsewhere is missing."""
+    """The processes to run. Raises `SettingsError` if a setting is missing for a process that runs elsewhere."""
     if unknown := set(only) - set(NAMES):
         raise SettingsError(f"--only: {', '.join(sorted(unknown))}: the processes are {', '.join(NAMES)}")
     if not only:
@@ -332,7 +333,7 @@ def _names(settings: Settings, only: tuple[str, ...]) -> frozenset[str]:
 
 
 def scrapyd_password(settings: Settings, home: Path) -> str:
-    """`SCRAPYD_PASSWORD`, else the one made at the first start and kept in the data folder."""
+    """`SCRAPYD_PASSWORD`, or else the password in the data folder, which is made at the first start."""
     return settings.scrapyd_password.get_secret_value() or kept_secret(home / PASSWORD_FILE)
 
 
@@ -350,7 +351,7 @@ async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, 
 
     async def announce() -> None:
         nonlocal announced
-        # a part of a platform is ready when its own processes are, because the other parts might not run yet
+        # a part of a platform is ready when its own processes are ready, because the other parts may not run yet
         if plan.names == frozenset(NAMES):
             await _until_healthy(plan, log)
         announced = True
@@ -365,7 +366,7 @@ async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, 
         log=log,
         backoff_max=plan.settings.discoverybot_restart_backoff_max,
         stray_grace=plan.settings.crawl_stop_grace,
-        # a longer grace for spiders makes the whole stop longer
+        # spiders with a longer grace need a longer stop
         stop_seconds=max(STOP_SECONDS, plan.settings.crawl_stop_grace + 3),
         on_start=note,
         zygote=zygote,
@@ -377,8 +378,8 @@ async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, 
 
 
 def _open_log(plan: StackPlan, options: UpOptions, names: list[str]) -> StackLog:
-    """Open the log, and write to it what is known before any process starts."""
-    # as root it would follow links that the folder's owner may have made: its log is for the service manager
+    """Open the log, and write the first lines before any process starts."""
+    # root writes no files there, because it would follow links of the folder's owner: its log is only printed
     folder = None if plan.owner else plan.home / LOGS
     if folder:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -392,7 +393,7 @@ def _open_log(plan: StackPlan, options: UpOptions, names: list[str]) -> StackLog
 
 
 def _decided(plan: StackPlan) -> Iterator[str]:
-    """Lines for the operator."""
+    """Lines that report the plan to the operator."""
     for name, store in (("redis", plan.redis), ("mongo", plan.mongo)):
         if store.process is None:
             yield f"{name}: {store.origin} at {redacted(store.url)}"
@@ -405,11 +406,11 @@ def _decided(plan: StackPlan) -> Iterator[str]:
 
 
 def make_work_folder(home: Path, *, is_shared: bool) -> Path:
-    """The folder in which the processes run. It holds what says how a node runs, and nothing that can be imported.
-    Raises `OSError`.
+    """Make the working folder of the processes. It has the configuration of a node, and no files that could be
+    imported. Raises `OSError`.
 
-    The files are in the wheel beside `embedded`, and above it in a clone. If the folder is shared, other users can
-    read it: with `NODE_UIDS`, crawls run as such users.
+    The configuration is copied from the wheel (beside `embedded`) or the clone (above it). `is_shared`: other users
+    can read the folder, because with `NODE_UIDS` crawls run as other users.
     """
     work = home / WORK
     work.mkdir(exist_ok=True)
@@ -470,7 +471,7 @@ def _short_banner(plan: StackPlan, seconds: float) -> str:
 
 
 def _end_leftovers(home: Path) -> None:
-    """End processes that have outlived a killed supervisor: they hold its ports and its files."""
+    """End processes that have outlived a killed supervisor, because they still use its ports and files."""
     last = StackState.read(home)
     leftovers = last.leftovers() if last else []
     for process in leftovers:

@@ -1,8 +1,8 @@
 """The warm process from which the platform's own processes are forked.
 
-It has already imported their modules, so each process starts at once, even after it was killed, and all of them share
-the modules in memory. Its forks become children of the supervisor, which only Linux can do; on other systems all
-processes are started instead.
+The zygote has already imported their modules, so each process starts at once, also after it was killed, and all
+processes share the modules in memory. The forks become children of the supervisor, which is possible only on Linux.
+On other systems, all processes are started instead.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from gateway.process import (
 
 # --- the warm process itself: it imports modules, then forks a process for each request on its socket
 
-#: Sent once, when all is imported.
+#: Sent once, when all modules are imported.
 WARM = b"warm"
 #: Sent to a fork once the supervisor knows its id.
 GO = b"g"
-#: Most bytes of a message.
+#: The longest message, in bytes.
 MAX_MESSAGE = 1 << 16
 _FDS = 2
 
 
 def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) -> None:
-    """Returns when the supervisor is gone, or closes the connection."""
+    """Import the modules, and fork on request. Returns when the supervisor has ended or closed the connection."""
     setproctitle("discoverybot: zygote")
     with importing_for_forks():
         for module in modules:
@@ -63,15 +63,14 @@ def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) ->
 
 
 def _fork_adopted(request: dict[str, Any], supervisor: int, output: int, waits: int) -> int:
-    """The id of a new process. It is already the supervisor's child, because the process between the two has ended.
-
-    Raises `OSError` or `ValueError`, which end the zygote.
+    """Fork a process by way of an intermediate one, and return its id. The intermediate process has ended then, so
+    the new process is a child of the supervisor. Raises `OSError` or `ValueError`, which end the zygote.
     """
     reader, writer = os.pipe()
     if (between := os.fork()) == 0:
         try:
             if os.fork() == 0:
-                # before the supervisor knows of the process, because from then on it might signal the whole group
+                # before the supervisor gets the id, because from then on it may signal the whole group
                 os.setsid()
                 os.write(writer, str(os.getpid()).encode())
                 run_and_end(lambda: _become(request, supervisor, output, waits))
@@ -93,12 +92,12 @@ def _become(request: dict[str, Any], supervisor: int, output: int, waits: int) -
     restore_signals()
     if user := request["user"]:
         User(*user).become()
-    # last, because a process that changes its user is no longer signalled when its parent dies
+    # last, because a change of the user cancels the signal for the death of the parent
     die_with_parent(supervisor, signal.Signals(request["death_signal"]))
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
     for stream in (sys.stdout, sys.stderr):
-        # as PYTHONUNBUFFERED would have it
+        # like PYTHONUNBUFFERED
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # as the interpreter has made them
     setproctitle(f"discoverybot: {request['name']}")
     sys.argv = request["argv"]
@@ -108,7 +107,7 @@ def _become(request: dict[str, Any], supervisor: int, output: int, waits: int) -
 
 # --- the supervisor's end
 
-#: Seconds that a fork may take. A fork that took longer gets no go-ahead, and ends.
+#: A fork may take this many seconds. A slower fork does not get `GO`, and ends.
 _PATIENCE = 2.0
 
 
@@ -121,7 +120,7 @@ class StackZygote:
         connection.setblocking(False)  # noqa: FBT003 - takes no keyword
 
     async def warm_up(self) -> None:
-        """Wait for the zygote's imports. Returns at once if they are done, or if it is gone."""
+        """Wait for the zygote's imports. Returns at once if they are done, or if the zygote has ended."""
         async with self._warming:
             if self._warm or self._connection.fileno() < 0:
                 return
@@ -131,7 +130,7 @@ class StackZygote:
                 self.close()
 
     def fork(self, process: Process, cwd: Path, output: int) -> int | None:
-        """Fork a child of ours that does what `process.command` would, with its output to that descriptor.
+        """Fork a child that runs `process.command`, with its output to this descriptor.
 
         Returns its process id, or `None` if the process has to be started instead.
         """
@@ -158,14 +157,16 @@ class StackZygote:
         return pid
 
     def _ask(self, message: bytes, fds: tuple[int, ...]) -> int:
-        """Raises `OSError` or `ValueError` if the zygote does not answer, or cannot fork."""
+        """Ask for a fork. Returns its id. Raises `OSError` or `ValueError` if the zygote does not answer, or cannot
+        fork.
+        """
         self._connection.settimeout(_PATIENCE)
         socket.send_fds(self._connection, [message], fds)
         return int(self._connection.recv(MAX_MESSAGE))
 
     def close(self) -> None:
-        """End the zygote. The processes that it has forked run on."""
-        with suppress(ChildProcessError):  # reaped long ago, and its id may be another process's
+        """End the zygote. The processes that it has forked continue to run."""
+        with suppress(ChildProcessError):  # it was reaped already
             if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
                 os.kill(self._pid, signal.SIGKILL)
                 os.waitpid(self._pid, 0)
@@ -174,9 +175,8 @@ class StackZygote:
 
 @contextmanager
 def warm_zygote(modules: Iterable[str]) -> Iterator[StackZygote | None]:
-    """A zygote that imports these, until the block ends. This process must have one thread, and no event loop yet.
-
-    `None` if its forks could not become our children.
+    """A zygote that imports these modules, until the block ends; `None` if its forks could not become our children.
+    This process must have one thread, and no event loop yet.
     """
     if not CAN_ADOPT:
         yield None
@@ -194,7 +194,7 @@ def warm_zygote(modules: Iterable[str]) -> Iterator[StackZygote | None]:
 
 
 def _become_zygote(connection: socket.socket, supervisor: int, modules: Iterable[str]) -> None:
-    # a Ctrl-C must not reach it
+    # a session of its own, so that a Ctrl-C does not reach it
     os.setsid()
     die_with_parent(supervisor, signal.SIGKILL)
     close_all_but(connection.fileno())
