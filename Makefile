@@ -19,6 +19,8 @@ OLDEST := .tools/scrapy-oldest/.synced
 UNASYNCD := .tools/unasyncd/.synced
 #: What generates a Python client from the API's description, for a test.
 GENERATOR := .tools/openapi-python-client/.synced
+#: The Inspector of the Model Context Protocol, for a test.
+INSPECTOR := .tools/inspector
 #: Firecrawl's own clients, for a test.
 FIRECRAWL := .tools/firecrawl/.synced
 #: Where the TypeScript client is made, of its own files and of what is generated.
@@ -123,8 +125,8 @@ typescript-client: $(STAMP) $(TYPESCRIPT)/.synced ## Make the TypeScript client,
 	@$(BIN)/python .ci/openapi.py > $(TYPESCRIPT)/openapi.json
 	@cd $(TYPESCRIPT) && rm -rf api dist && npm run --silent build && npm pack --silent --pack-destination $(CURDIR)/dist/npm
 
-clients: typescript-client $(GENERATOR) ## Make clients of the API's description, compile them, and crawl with them; needs Node.js 20
-	@CLIENTS=true exec $(BIN)/pytest tests/e2e/test_generated_clients.py
+clients: typescript-client $(GENERATOR) $(INSPECTOR)/.synced ## Crawl with clients that others generate or made, compiled strictly; needs Node.js 20
+	@CLIENTS=true exec $(BIN)/pytest tests/e2e/test_generated_clients.py tests/e2e/test_inspector.py
 
 firecrawl: $(STAMP) $(FIRECRAWL) ## Crawl with Firecrawl's own clients, as they come from PyPI and npm; needs Node.js 20
 	@FIRECRAWL=true exec $(BIN)/pytest tests/e2e/test_firecrawl_clients.py
@@ -206,6 +208,12 @@ $(TYPESCRIPT)/.synced: client/typescript/package.json client/typescript/package-
 	@mkdir -p $(TYPESCRIPT)
 	@cp client/typescript/package.json client/typescript/package-lock.json $(TYPESCRIPT)
 	@cd $(TYPESCRIPT) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	@touch $@
+
+$(INSPECTOR)/.synced: tests/inspector/package.json tests/inspector/package-lock.json
+	@echo "Installing what tests/inspector/package-lock.json names into $(INSPECTOR)/"
+	@mkdir -p $(INSPECTOR) && cp tests/inspector/package.json tests/inspector/package-lock.json $(INSPECTOR)
+	@cd $(INSPECTOR) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
 $(FIRECRAWL): tests/firecrawl/firecrawl-py.txt tests/firecrawl/package.json tests/firecrawl/package-lock.json $(STAMP)
