@@ -123,7 +123,7 @@ class StackPlan:
 
     @property
     def _installing(self) -> dict[str, str]:
-        """Settings that allow projects to build packages, and that help projects which do not declare what they import.
+        """Settings that allow projects to build packages, and that help those which do not declare what they import.
         They are set only if the operator is the only user: then a build can do nothing that a spider could not do.
         """
         settings = self.settings

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import httpx2
 import pytest
 import redis
 from integration.event_stream.stage import Gateway, Play, gateway, line, lines
 from pymongo.database import Database
+from stack import wait_until
 from stores import StoreProcess
 
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.stores.mongo import Document
+from gateway.stores.redis import job_channel
 from gateway.web.event_stream.lines import StreamLimits
 
 MakePlay = Callable[..., Play]
@@ -153,12 +156,17 @@ async def test_a_job_that_is_deleted_ends_its_stream(streams: Gateway, play: Mak
     assert not heard.of("end")
 
 
-async def test_progress_comes_with_the_position_and_not_for_every_report(streams: Gateway, play: MakePlay) -> None:
+async def test_progress_comes_with_the_position_and_not_for_every_report(
+    streams: Gateway, play: MakePlay, redis_client: redis.Redis
+) -> None:
     job = play()
     job.start()
     job.write(lines(1, 3))
     async with streams.listen(job.id) as listener:
         await listener.until("log", 3)
+        # the lines are read from a store, perhaps before messages arrive; of this progress there is nothing in MongoDB
+        hears = partial(redis_client.pubsub_numsub, job_channel(job.id))
+        await asyncio.to_thread(wait_until, lambda: hears()[0][1], what="the subscription")
         for pages in range(200):
             job.progress(completed_pages=pages)
         heard = await listener.until("progress")
