@@ -1,7 +1,8 @@
-/** All of the gateway's API, generated from its description (`api/`), and a log that is followed to its end. */
+/** All of the gateway's API, generated from its description (`api/`), and what a crawl takes from its start to its
+ * items over connections that break. */
 
 import { client } from './api/client.gen.js';
-import { listJobItems } from './api/sdk.gen.js';
+import { createCrawl, getJob, listJobItems } from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
 
 export * from './api/sdk.gen.js';
@@ -16,6 +17,8 @@ export class GatewayError extends Error {
   constructor(
     readonly status: number,
     problem: unknown,
+    /** Seconds after which it may be asked again. */
+    readonly retryAfter: number | undefined = undefined,
   ) {
     const { error } = (problem ?? {}) as Partial<api.Problem>;
     super(error?.message ?? `the answer is ${status}`);
@@ -25,11 +28,127 @@ export class GatewayError extends Error {
   }
 }
 
-client.interceptors.error.use((error, response) => (response ? new GatewayError(response.status, error) : error));
+/** A crawl has not ended within the seconds that `waitForJob` was given. It goes on. */
+export class WaitTimeoutError extends Error {
+  constructor(
+    /** The job as it was known last. */
+    readonly job: api.JobDetail | undefined,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+    this.name = 'WaitTimeoutError';
+  }
+}
+
+client.interceptors.error.use((error, response) =>
+  response ? new GatewayError(response.status, error, Number(response.headers.get('Retry-After')) || undefined) : error,
+);
 
 /** Which gateway all calls go to. Nothing but a gateway without keys needs no `key`. */
 export function connect(baseUrl: string, key?: string): void {
+  new URL(baseUrl, globalThis.location?.href); // throws here what would be taken for a gateway that is away
   client.setConfig({ baseUrl, headers: { Authorization: key ? `Bearer ${key}` : null } });
+}
+
+// --- requests that are sent again
+
+/** Answers of a gateway, or of a proxy, that is back some time. */
+const AWAY = [429, 502, 503, 504];
+/** Milliseconds: the first pause, which doubles, and the longest; and the longest that a gateway may ask for. */
+const FIRST = 250;
+const LONGEST = 30_000;
+const ASKED_FOR = 120_000;
+
+export interface CallOptions {
+  /** Seconds for all of it, however often it is sent. */
+  timeout?: number;
+  signal?: AbortSignal;
+}
+
+function isAway(error: unknown): boolean {
+  if (error instanceof GatewayError) return AWAY.includes(error.status);
+  // of `fetch`: no connection, or one that broke; of a try: no answer in time
+  return error instanceof TypeError || (error instanceof DOMException && error.name === 'TimeoutError');
+}
+
+/** Sends a request that may be sent twice until it is answered, each time for so many seconds at most. */
+async function answered<T>(call: (signal: AbortSignal) => Promise<T>, seconds: number, options: CallOptions): Promise<T> {
+  const end = Date.now() + 1000 * (options.timeout ?? Infinity);
+  for (let longest = FIRST; ; longest = Math.min(LONGEST, 2 * longest)) {
+    const late = new AbortController();
+    // not `AbortSignal.timeout`, which lets Node.js end meanwhile: of a connection that is closed at once, Node.js 20
+    // says nothing
+    const time = Math.max(1, Math.min(1000 * seconds, end - Date.now()));
+    const timer = setTimeout(() => late.abort(new DOMException('no answer in time', 'TimeoutError')), time);
+    try {
+      return await call(options.signal ? AbortSignal.any([options.signal, late.signal]) : late.signal);
+    } catch (error) {
+      const asked = error instanceof GatewayError ? 1000 * (error.retryAfter ?? 0) : 0;
+      const pause = Math.max(Math.min(ASKED_FOR, asked), (longest * (1 + Math.random())) / 2);
+      if (options.signal?.aborted || !isAway(error) || Date.now() + pause >= end) throw error;
+      await passed(pause, options.signal);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+/** Resolves after so many milliseconds, or rejects as soon as it is no longer wanted. */
+async function passed(time: number, signal?: AbortSignal): Promise<void> {
+  signal?.throwIfAborted();
+  await new Promise<void>((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', stop);
+      resolve();
+    }, time);
+    signal?.addEventListener('abort', stop);
+  });
+}
+
+// --- a crawl, from its start to its items
+
+/** Asks for a crawl. If the answer is lost or the gateway is away, it is asked again, for a minute if no `timeout` says
+ * otherwise; by its idempotency key it stays one job. */
+export async function startCrawl(crawl: api.CrawlRequest, options: CallOptions = {}): Promise<api.CrawlReceipt> {
+  // `randomUUID` is there in pages of https only
+  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0'));
+  const headers = { 'Idempotency-Key': key.join('') };
+  const call = (signal: AbortSignal) => createCrawl({ body: crawl, headers, signal });
+  return (await answered(call, 30, { timeout: 60, ...options })).data;
+}
+
+const ENDED: readonly api.JobStatus[] = ['finished', 'partial', 'error', 'cancelled'];
+/** Seconds that the gateway waits at most for a job's end, and that its answer may take on top. */
+const WAIT = 30;
+const GRACE = 10;
+
+/** The job once it has ended, however it has: see its `status`. `timeout` is for all of it: `WaitTimeoutError` after
+ * that, and the crawl goes on. A gateway that is away is asked again. */
+export async function waitForJob(jobId: string, options: CallOptions = {}): Promise<api.JobDetail> {
+  const end = Date.now() + 1000 * (options.timeout ?? Infinity);
+  const message = `job ${jobId} has not ended within ${options.timeout} seconds`;
+  let job: api.JobDetail | undefined;
+  // the first answer comes at once, so that somebody knows of the job how it is doing
+  for (let wait = 0; ; ) {
+    const left = (end - Date.now()) / 1000;
+    if (left <= 0) throw new WaitTimeoutError(job, message);
+    const call = (signal: AbortSignal) => getJob({ path: { job_id: jobId }, query: { wait }, signal });
+    try {
+      const { data } = await answered(call, wait + GRACE, { ...options, timeout: left });
+      // a schedule, which does not end, cannot be waited for: that was refused
+      if (data.kind === 'job') job = data;
+    } catch (error) {
+      if (options.signal?.aborted || !isAway(error)) throw error;
+      throw new WaitTimeoutError(job, message, { cause: error });
+    }
+    if (job && ENDED.includes(job.status)) return job;
+    wait = Math.max(1, Math.min(WAIT, Math.floor((end - Date.now()) / 1000)));
+  }
 }
 
 interface Events {
@@ -57,8 +176,6 @@ export interface FollowOptions {
   signal?: AbortSignal;
 }
 
-/** Answers of a gateway, or of a proxy, that is back some time. */
-const AWAY = [429, 502, 503, 504];
 /** Milliseconds without a word after which a connection is dead: the gateway sends a comment every 15 s. */
 const SILENCE = 45_000;
 
@@ -84,7 +201,7 @@ export async function* followJob(jobId: string, options: FollowOptions = {}): As
       if (Date.now() - heard > 1000 * (options.patience ?? Infinity)) throw error;
     }
     yield { event: 'dropped', id, data: undefined };
-    await new Promise((resolve) => setTimeout(resolve, pause));
+    await passed(pause, options.signal);
   }
 }
 
@@ -134,13 +251,20 @@ async function* connection(jobId: string, id: string, { level, signal }: FollowO
   }
 }
 
-/** Each item of a job, page by page; of one that goes on, those that there are. */
+/** Seconds that a page of large items may take. */
+const PAGE = 300;
+
+/** Each item of a job, page by page; of one that goes on, those that there are. A page whose answer breaks off is asked
+ * for again. */
 export async function* jobItems(
   jobId: string,
   query: Omit<NonNullable<api.ListJobItemsData['query']>, 'after' | 'format'> = {},
+  { signal }: Pick<CallOptions, 'signal'> = {},
 ): AsyncGenerator<api.ItemsPage['items'][number], void> {
   for (let after: string | null | undefined; after !== null; ) {
-    const { data } = await listJobItems({ path: { job_id: jobId }, query: { limit: 1000, ...query, after } });
+    const page = { limit: 1000, ...query, after };
+    const call = (signal: AbortSignal) => listJobItems({ path: { job_id: jobId }, query: page, signal });
+    const { data } = await answered(call, PAGE, { timeout: 2 * PAGE, signal });
     yield* data.items;
     after = data.next;
   }

@@ -58,6 +58,7 @@ NOT_RUN = {
     "docs/reliability.md": "the fault tests, which run by themselves",
     "docs/how-to/crawl-javascript-pages.md": "needs a Chromium; tests/integration/crawler_render has all of it",
     "docs/how-to/run-on-a-server.md": "needs Docker; tests/unit/house/test_compose_file.py reads the file",
+    "docs/how-to/use-a-generated-client.md": "needs generators; tests/e2e/test_generated_clients.py has all of it",
     "docs/how-to/use-from-typescript.md": "needs Node.js; tests/e2e/test_generated_clients.py has all of it",
     "docs/how-to/several-machines.md": "needs three machines; tests/e2e/test_several_machines.py has them",
     "docs/reference/datasets.md": "needs a dataset with runs; tests/integration/web/test_datasets.py",

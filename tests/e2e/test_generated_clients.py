@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,8 @@ from described import document
 from machine import find_program
 from scissors import Scissors
 from sites.server import Site
-from stack import ROOT, Stack
+from stack import ROOT, Stack, wait_until
+from stand_in import stand_in, whole
 from stores import free_port
 
 # over two hundred packages and half a minute of CPU, so no part of `make test`
@@ -35,6 +37,8 @@ pytestmark = [
 TOOLS = ROOT / ".tools"
 TYPESCRIPT = TOOLS / "typescript-client/node_modules"
 EXAMPLE = ROOT / "docs/examples/crawl.ts"
+PYTHON_EXAMPLE = ROOT / "docs/examples/crawl_generated.py"
+GENERATED = ROOT / "docs/how-to/use-a-generated-client.md"
 PAGES = (ROOT / "client/typescript/README.md", ROOT / "docs/how-to/use-from-typescript.md")
 
 
@@ -81,7 +85,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def python_client(folder: Path) -> Iterator[Path]:
     generate = TOOLS / "openapi-python-client/bin/openapi-python-client"
-    arguments = ("generate", "--path", "openapi.json", "--output-path", "generated_client", "--meta", "none")
+    arguments = ("generate", "--path", "openapi.json", "--output-path", "discovery_bot_client", "--meta", "none")
     # it calls ruff; and what it would leave out is a warning
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     run(generate, *arguments, "--fail-on-warning", cwd=folder, PATH=path)
@@ -90,17 +94,21 @@ def python_client(folder: Path) -> Iterator[Path]:
         (installed,) = (TOOLS / "openapi-python-client").glob(f"lib/python*/site-packages/{name}")
         (folder / name).symlink_to(installed)
     sys.path.insert(0, str(folder))
-    yield folder / "generated_client"
+    yield folder / "discovery_bot_client"
     sys.path.remove(str(folder))
 
 
 def test_the_python_client_is_typed(python_client: Path) -> None:
     # its own template hands `*args: object` on to the context managers of httpx2
     configuration = python_client.parent / "mypy.ini"
-    others = "generated_client.client,httpx.*,httpcore.*"
+    others = "discovery_bot_client.client,httpx.*,httpcore.*"
     configuration.write_text(f"[mypy]\nstrict = True\n[mypy-{others}]\nignore_errors = True\n")
     mypy = Path(sys.executable).with_name("mypy")
-    run(mypy, "--config-file", configuration, python_client.name, cwd=python_client.parent)
+    shutil.copy(PYTHON_EXAMPLE, python_client.parent)
+    (block,) = re.findall(r"```python\n(.*?)```", GENERATED.read_text(), re.DOTALL)
+    (python_client.parent / "block.py").write_text(block)
+    names = (python_client.name, PYTHON_EXAMPLE.name, "block.py")
+    run(mypy, "--config-file", configuration, *names, cwd=python_client.parent)
 
 
 def test_the_python_client_has_every_operation_and_every_answer(python_client: Path) -> None:
@@ -122,7 +130,7 @@ def test_the_python_client_has_every_operation_and_every_answer(python_client: P
 
 def test_the_python_client_reads_what_is_answered(python_client: Path, stack: Stack, site: Site) -> None:
     def module(name: str) -> Any:
-        spec = importlib.util.find_spec(f"generated_client.{name}")
+        spec = importlib.util.find_spec(f"discovery_bot_client.{name}")
         assert spec is not None
         return importlib.import_module(spec.name)
 
@@ -141,6 +149,14 @@ def test_the_python_client_reads_what_is_answered(python_client: Path, stack: St
         assert type(read(planned.job_id, client=client)).__name__ == "ScheduleJobView"
         problem = read("0" * 32, client=client)
         assert (type(problem).__name__, problem.error.code.value) == ("Problem", "job_not_found")
+
+
+def test_a_program_with_the_python_client_crawls(python_client: Path, stack: Stack, site: Site) -> None:
+    python = TOOLS / "openapi-python-client/bin/python"
+    folder = str(python_client.parent)
+    told = run(python, PYTHON_EXAMPLE, stack.url, f"{site.url}/tree/2", cwd=python_client.parent, PYTHONPATH=folder)
+    assert "Spider opened" in told
+    assert f"\n{site.url}/tree/2\n" in told
 
 
 # --- our own package for TypeScript, which @hey-api/openapi-ts generates but for its `index.ts`
@@ -198,6 +214,26 @@ def test_the_typescript_client_has_every_operation_and_every_answer(typescript: 
     assert len(re.findall(r"^wrong\.ts.* error ", done.stdout, re.MULTILINE)) == 3, done.stdout
 
 
+def test_a_program_with_a_typescript_client_that_users_generate_compiles(folder: Path) -> None:
+    command = TYPESCRIPT / "@hey-api/openapi-ts/bin/run.js"
+    run(
+        find_program("node"),
+        command,
+        "--input",
+        "openapi.json",
+        "--output",
+        "discoverybot",
+        "--no-log-file",
+        cwd=folder,
+    )
+    (block,) = re.findall(r"```ts\n(.*?)```", GENERATED.read_text(), re.DOTALL)
+    (folder / "block.ts").write_text(block)
+    options = {"strict": True, "module": "esnext", "moduleResolution": "bundler", "target": "es2022", "types": []}
+    options |= {"lib": ["es2023", "dom", "dom.iterable"], "noEmit": True}
+    (folder / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["block.ts"]}))
+    run(find_program("node"), TYPESCRIPT / "typescript/bin/tsc", cwd=folder)
+
+
 def test_a_typescript_program_of_fifteen_lines_crawls(typescript: Path, stack: Stack, site: Site) -> None:
     lines = [line for line in EXAMPLE.read_text().splitlines() if line and not line.startswith(("import", "//"))]
     assert len(lines) <= 15
@@ -206,16 +242,18 @@ def test_a_typescript_program_of_fifteen_lines_crawls(typescript: Path, stack: S
     assert f"\n{site.url}/tree/1\n" in told
 
 
-#: Pauses are a tenth of what the gateway asks for, two seconds after each cut.
+#: Pauses are a tenth of what they should be.
+HASTY = """
+import * as sdk from 'discoverybot-client';
+const later = globalThis.setTimeout, pauses = [];
+globalThis.setTimeout = (act, time, ...given) => { pauses.push(time); return later(act, time / 10, ...given); };
+const [gateway, ...given] = process.argv.slice(2);
+sdk.connect(gateway);
+"""
 FOLLOW = """
-import { connect, followJob } from 'discoverybot-client';
-const later = globalThis.setTimeout;
-globalThis.setTimeout = (act, time) => later(act, time / 10);
-const [gateway, job, patience] = process.argv.slice(2);
-connect(gateway);
-const events = [];
+const [job, patience] = given, events = [];
 try {
-  for await (const event of followJob(job, { patience: Number(patience) })) events.push(event);
+  for await (const event of sdk.followJob(job, { patience: Number(patience) })) events.push(event);
 } catch (error) {
   events.push({ event: error.name, data: error.code });
 }
@@ -223,21 +261,28 @@ console.log(JSON.stringify(events));
 """
 
 
+def node(folder: Path, program: str, *arguments: str) -> Any:
+    (folder / "program.mjs").write_text(HASTY + program)
+    return json.loads(run(find_program("node"), "program.mjs", *arguments, cwd=folder))
+
+
 def follow(folder: Path, url: str, job_id: str, patience: str = "60") -> list[dict[str, Any]]:
-    (folder / "follow.mjs").write_text(FOLLOW)
-    events: list[dict[str, Any]] = json.loads(
-        run(find_program("node"), "follow.mjs", url, job_id, patience, cwd=folder)
-    )
+    events: list[dict[str, Any]] = node(folder, FOLLOW, url, job_id, patience)
     return events
 
 
 def test_a_log_is_followed_in_typescript_over_twenty_cuts(typescript: Path, stack: Stack, site: Site) -> None:
     site.delay = 0.05
+    site.hold()
     job_id = stack.crawl(f"{site.url}/tree/60")
     scissors = Scissors.before(stack.url)
     scissors.budgets = [1200] * 20
-    with scissors.running():
-        events = follow(typescript, scissors.url(stack.url), job_id)
+    with scissors.running(), ThreadPoolExecutor() as threads:
+        following = threads.submit(follow, typescript, scissors.url(stack.url), job_id)
+        # however long node takes to begin, it sees how the crawl goes on
+        wait_until(lambda: len(scissors.budgets) < 20, what="the follower")
+        site.release()
+        events = following.result()
     lines = [event for event in events if event["event"] == "log"]
     log = stack.log(job_id).decode().splitlines()
     assert len({line["id"] for line in lines}) == len(lines) == len(log)
@@ -253,3 +298,75 @@ def test_a_refusal_has_its_code_and_patience_ends(typescript: Path, stack: Stack
     away = follow(typescript, f"http://127.0.0.1:{free_port()}", "0" * 32, "0.5")
     assert [event["event"] for event in away][-1] == "TypeError"
     assert {event["event"] for event in away[:-1]} == {"dropped"}
+
+
+CRAWL = """
+const [site, tag] = given;
+const body = { user_id: 'me', spider: 'seo', start_urls: [site], tags: [tag], ignore_cache: true };
+const receipt = await sdk.startCrawl(body);
+const job = await sdk.waitForJob(receipt.job_id, { timeout: 60 });
+const items = [];
+for await (const item of sdk.jobItems(job.job_id, { limit: 10 })) items.push(item);
+console.log(JSON.stringify({ id: receipt.job_id, status: job.status, urls: items.map((item) => item.url) }));
+"""
+
+
+def test_a_typescript_crawl_whose_answers_are_lost_is_one_job_with_all_its_items(
+    typescript: Path, stack: Stack, site: Site
+) -> None:
+    scissors = Scissors.before(stack.url)
+    # from the last on: of the crawl, of its end, and of pages of items
+    scissors.budgets = [500, 40, 600, 0, 40, 10]
+    with scissors.running():
+        done = node(typescript, CRAWL, scissors.url(stack.url), f"{site.url}/tree/40", "lost-answers")
+    listed = stack.http.get(f"{stack.url}/jobs", params={"tag": "lost-answers"}).json()["jobs"]
+    assert ([job["job_id"] for job in listed], scissors.budgets) == ([done["id"]], [])
+    assert done["status"] == "finished"
+    assert done["urls"] == [item["url"] for item in stack.items(done["id"])]
+    assert len(done["urls"]) > 40
+
+
+WAIT = """
+const [job, timeout] = given;
+try {
+  await sdk.waitForJob(job, { timeout: Number(timeout) });
+} catch (error) {
+  const { name, code, job, cause } = error;
+  console.log(JSON.stringify({ name, code, status: job?.status, cause: cause?.name }));
+}
+"""
+
+
+def test_a_wait_in_typescript_has_one_deadline(typescript: Path, stack: Stack, site: Site) -> None:
+    site.hold()
+    job_id = stack.crawl(f"{site.url}/tree/2", ignore_cache=True)
+    wait_until(lambda: stack.status(job_id)["status"] == "running", what="the crawl")
+    late = node(typescript, WAIT, stack.url, job_id, "5")
+    assert (late["name"], late["status"]) == ("WaitTimeoutError", "running")
+    site.release()
+    away = node(typescript, WAIT, f"http://127.0.0.1:{free_port()}", job_id, "0.5")
+    assert away == {"name": "WaitTimeoutError", "cause": "TypeError"}
+    assert node(typescript, WAIT, stack.url, "0" * 32, "60") == {"name": "GatewayError", "code": "job_not_found"}
+
+
+START = """
+const [timeout] = given;
+try {
+  const { job_id } = await sdk.startCrawl({ spider: 'seo' }, { timeout: Number(timeout) });
+  console.log(JSON.stringify({ job_id, pauses: pauses.filter((time) => time >= 1000 && time < 30000) }));
+} catch ({ name, status, retryAfter }) {
+  console.log(JSON.stringify({ name, status, retryAfter }));
+}
+"""
+
+
+def test_a_typescript_crawl_is_asked_for_again_when_the_gateway_says_so(typescript: Path) -> None:
+    busy, away, receipt = whole({}, 429, retry_after="7"), whole({}, 503, retry_after="3"), whole({"job_id": "1"})
+    with stand_in(busy, away, receipt) as server:
+        assert node(typescript, START, server.url, "60") == {"job_id": "1", "pauses": [7000, 3000]}
+        keys = [asked.headers["idempotency-key"] for asked in server.asked]
+        assert (len(keys), len(set(keys))) == (3, 1)
+    # the pause would be over too late
+    with stand_in(busy, receipt) as server:
+        refused = {"name": "GatewayError", "status": 429, "retryAfter": 7}
+        assert (node(typescript, START, server.url, "5"), len(server.asked)) == (refused, 1)

@@ -1,0 +1,58 @@
+"""Submit, follow, items and cancel with a client that openapi-python-client generates from `/openapi.json`."""
+
+from __future__ import annotations
+
+import sys
+
+from discovery_bot_client import Client
+from discovery_bot_client.api.crawls import create_crawl
+from discovery_bot_client.api.jobs import cancel_job, get_job, get_job_log_lines, list_job_items
+from discovery_bot_client.models import CrawlReceipt, CrawlRequest, ItemsPage, JobDetail, JobStatus, LogLinesView
+from discovery_bot_client.types import UNSET, Unset
+from httpx import Timeout
+
+ENDED = {JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED}
+
+
+def start(client: Client, site: str, *, ignore_cache: bool = False) -> str:
+    crawl = CrawlRequest(user_id="me", spider="seo", start_urls=[site], depth=1, ignore_cache=ignore_cache)
+    receipt = create_crawl.sync(client=client, body=crawl)
+    if not isinstance(receipt, CrawlReceipt):  # a Problem, with `error.code`
+        raise SystemExit(receipt)
+    return receipt.job_id
+
+
+def follow(client: Client, job_id: str) -> JobDetail:
+    position: str | Unset = UNSET
+    while True:
+        job = get_job.sync(job_id, client=client, wait=2)  # 2 s, or until it has ended
+        page = get_job_log_lines.sync(job_id, client=client, from_=position)
+        # an id of a schedule would be answered with a ScheduleJobView
+        if not isinstance(job, JobDetail) or not isinstance(page, LogLinesView):
+            raise SystemExit(job)
+        for line in page.lines:
+            print(line.msg)
+            position = line.id
+        if job.status in ENDED and page.next_ is None:
+            return job
+
+
+def show_items(client: Client, job_id: str) -> None:
+    after: str | Unset | None = UNSET
+    while after is not None:
+        page = list_job_items.sync(job_id, client=client, limit=1000, after=after)
+        if not isinstance(page, ItemsPage):
+            raise SystemExit(page)
+        for item in page.items:
+            print(item["url"])
+        after = page.next_
+
+
+gateway, site = sys.argv[1:]
+# with a key: AuthenticatedClient(gateway, key, timeout=Timeout(60))
+with Client(gateway, timeout=Timeout(60)) as client:
+    job_id = start(client, site)
+    job = follow(client, job_id)
+    print(job.status, job.items_count)
+    show_items(client, job_id)
+    cancel_job.sync(start(client, site, ignore_cache=True), client=client)
