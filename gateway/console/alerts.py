@@ -1,4 +1,4 @@
-"""`/console/alerts`: what somebody should look at now, and the rules that say so."""
+"""`/console/alerts`: the alerts that fire now, past alerts, and the rules."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from gateway.web.schemas.endpoint import FilterBody
 
 router = Pages()
 
-#: Alerts that fire which are listed, and alerts that are over.
+#: At most this many firing alerts are listed, and this many past ones.
 _FIRING, _OVER = 100, 20
-#: Endpoints that are looked at for one that is told of alerts.
+#: At most this many endpoints are searched for one that receives alerts.
 _ENDPOINTS = 200
-#: What the bell counts at most.
+#: The bell counts up to this number.
 _COUNTED = 100
-#: The words of the form for each measure.
+#: By measure: the words in the form.
 _MEASURES = {
     AlertMeasure.FAILED: "a crawl failed",
     AlertMeasure.INCOMPLETE: "a crawl failed, or finished with errors",
@@ -94,7 +94,7 @@ def rule_page(
 
 
 def _form(rule: RuleView | None, caller: Caller) -> dict[str, Any]:
-    """What the form has to know: for a new rule, or to change one."""
+    """The context of the template of the form: for a new rule, or to change one."""
     of_nodes = rule is not None and rule.when.measure in OF_PLATFORM
     offered = {one: words for one, words in _MEASURES.items() if of_nodes or one not in OF_PLATFORM}
     return {
@@ -110,7 +110,7 @@ def _form(rule: RuleView | None, caller: Caller) -> dict[str, Any]:
 
 
 def _hears(parts: GatewayParts, caller: Caller) -> bool:
-    """Whether an endpoint is called for alerts of the user; while there are no keys, for those of any."""
+    """Whether any endpoint receives the alerts of the user; without keys, the alerts of any user."""
     store = parts[EndpointStore]
     with mongo_errors():
         found = store.told_of(caller.name) if caller.name else store.page(None, _ENDPOINTS)[0]
@@ -118,7 +118,7 @@ def _hears(parts: GatewayParts, caller: Caller) -> bool:
 
 
 def _silences(parts: GatewayParts) -> list[tuple[str, str]]:
-    """For how long nobody is told, in words, and until when."""
+    """The durations of a silence that can be chosen: in words, and the time at which it ends."""
     now = parts.clock()
     spans = {"for an hour": timedelta(hours=1), "for a day": timedelta(days=1), "for a week": timedelta(days=7)}
     return [(words, to_iso(now + span)) for words, span in spans.items()]

@@ -22,9 +22,9 @@ _WITHIN = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedel
 
 
 class Filters(QueryModel):
-    """The filters as a form sends them: an empty field does not restrict."""
+    """The filters as a form sends them: an empty field is no condition."""
 
-    #: The user of the calls. It is not named `user_id`, with which an admin looks at a page as that user.
+    #: The user of the calls. It is not named `user_id`, because that parameter lets an admin view a page as a user.
     by: str = Field(default="", max_length=200)
     key_id: str = Field(default="", max_length=200)
     route: str = Field(default="", max_length=200)

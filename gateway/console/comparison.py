@@ -1,4 +1,4 @@
-"""`/console/jobs/{id}/compare?job_id=OTHER`: what is different between two runs; by default the run before."""
+"""`/console/jobs/{id}/compare?job_id=OTHER`: the differences between two runs; by default, with the run before."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from gateway.web.schemas.types import QueryModel
 
 router = Pages()
 
-#: By how much a field has to be fuller or emptier to be marked: as in the tab with the items.
+#: A field is marked if its share has changed by more than this, as in the tab with the items.
 _MARKED = 0.05
 
 
 class CompareQuery(QueryModel):
-    #: The other run: whose it is, is asked for every `job_id` in an address.
+    #: The other run. The user's right to see it is checked, as for every `job_id` in an address.
     job_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
 
 
 class Beside(NamedTuple):
     name: str
-    #: Of the other run, and of this one; already as text.
+    #: The values of the other run and of this run, as text.
     before: str
     now: str
     differs: bool
-    #: What it has become is worse.
+    #: Whether the value is worse than before.
     is_bad: bool = False
 
 
@@ -67,7 +67,7 @@ def compare_page(request: Request, job_id: JobId, query: Annotated[CompareQuery,
 
 
 def _other(now: Job, other: str | None, parts: GatewayParts) -> Job | None:
-    """The job with this id; without one the last run before that ended well, of the same schedule or request."""
+    """The job with this id. Without an id: the last earlier run of the same schedule or request that ended well."""
     if other is not None:
         return parts[AttemptStore].complete(parts[JobStore].get(other))
     return next(iter(parts[JobQueries].runs_before(now, 1)), None)
@@ -89,7 +89,7 @@ def _figures(before: Job, now: Job, old: RunRow, new: RunRow) -> Iterator[Beside
 
 
 def _asked(before: Job, now: Job) -> Iterator[Beside]:
-    """What was asked for, as far as it differs; of secrets the names."""
+    """The differences between the two requests. Secrets are shown by their names only."""
     left, right = (asked_of(one) for one in (before, now))
     for name in dict.fromkeys([*left, *right]):
         if left.get(name) != right.get(name):
@@ -97,7 +97,7 @@ def _asked(before: Job, now: Job) -> Iterator[Beside]:
 
 
 def _fields(before: Job, now: Job, parts: GatewayParts) -> Iterator[Beside]:
-    """How full each field is, and of which types."""
+    """How full each field is in both runs, and the types of its values."""
     left, right = (
         {field.name: field for field in read_fields(parts, one.id, FieldsQuery()).fields} for one in (before, now)
     )

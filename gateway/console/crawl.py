@@ -1,4 +1,4 @@
-"""`/console/crawl`: asks for a crawl, now, later, or again and again."""
+"""`/console/crawl`: the form for a crawl that runs now, later, or repeatedly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gateway.web.schemas.types import Name, QueryModel, UserId
 
 router = Pages()
 
-#: Most spiders that the page itself offers. Text that is typed is searched among all spiders.
+#: The page itself offers at most this many spiders. Typed text is searched among all spiders.
 _OFFERED = 100
 
 
@@ -92,7 +92,7 @@ def _earlier(job_id: str, parts: Parts, caller: Called) -> dict[str, Any]:
 
 
 def spider_of(project: str | None, version: str | None, name: str | None, parts: Parts) -> SpiderView | None:
-    """The spider that would run, if one fits; an empty name means that none is given."""
+    """The spider that would run; `None` for an empty name, or if there is no such spider."""
     if not name:
         return None
     wanted = SpidersQuery(project=project or None, version=version or None, name=name)
@@ -113,7 +113,7 @@ def _form(chosen: Chosen, spider: SpiderView | None) -> ParameterForm:
 
 
 def texts_of(given: dict[str, Any]) -> dict[str, str]:
-    """The fields of an earlier crawl as the form's fields show them."""
+    """The fields of an earlier crawl as texts for the form."""
     expect, dataset = given.get("expect") or {}, given.get("dataset") or {}
     texts = {name: str(given[name]) for name in NUMBERS if given.get(name) is not None}
     texts |= {f"expect.{name}": str(value) for name, value in expect.items() if isinstance(value, int | float)}

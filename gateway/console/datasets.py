@@ -1,4 +1,4 @@
-"""`/console/datasets`: what is known across runs, what each run has changed, and which are held and why."""
+"""`/console/datasets`: the datasets, the changes of each run, and the held runs with their reasons."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ router = Pages()
 
 #: Runs, and changes, on one page.
 _RUNS, _CHANGES = 25, 50
-#: Items of a run that are read to find examples, and examples that are shown.
+#: At most this many items of a run are searched for examples, and this many examples are shown.
 _LOOKED_AT, _EXAMPLES = 200, 3
 
 
@@ -67,7 +67,7 @@ class RunChanges(NamedTuple):
     changes: list[ChangeView]
     #: The number after which the next page begins; `None` on the last page.
     following: int | None
-    #: They are no longer kept.
+    #: Whether the changes are deleted already.
     is_gone: bool = False
 
 
@@ -145,8 +145,8 @@ _TABS = {"": "Runs and changes", "/items": "Items", "/normal": "What is normal"}
 
 
 def addresses(dataset: Dataset, viewer: Viewer, parts: GatewayParts) -> dict[str, Any]:
-    """What templates make addresses of: the dataset's page, its route, whose it is, and a time of yesterday."""
-    # who sees several users' datasets has to say whose, for two of them may have the same name
+    """The context for links in templates: the dataset's page, its route, its user, and a time of yesterday."""
+    # a viewer of several users' datasets needs the user in links, because two datasets may have the same name
     owner = dataset.user_id if viewer.caller.user_id is None else None
     return {
         "base": f"/console/datasets/{dataset.name}",
@@ -176,7 +176,7 @@ def _page(request: Request, parts: GatewayParts, name: str, dataset: Dataset, **
 
 
 def _of_run(dataset: Dataset, job_id: str, parts: GatewayParts, since: int | None = None) -> dict[str, Any]:
-    """What templates show of a run: `run` (`None` before it is taken up), `changed`, `shown_examples`."""
+    """The context of templates about a run: `run` (`None` before it is folded), `changed`, `shown_examples`."""
     with mongo_errors():
         run = parts[RunStore].get(job_id)
         if run is None or run.dataset != dataset.id:
@@ -202,7 +202,7 @@ def changes_of_run(
 
 
 def examples(run: DatasetRunView, empty_values: Collection[str], parts: GatewayParts) -> list[Row]:
-    """A few items of a held run; if it is held for what a field lacks or is, of those."""
+    """A few items of a held run. If it is held because of a field, the items show the problem of this field."""
     finding = next((one for one in run.findings if one.holds), None)
     if finding is None or run.state is not RunState.HELD:
         return []
@@ -222,7 +222,7 @@ def _is_flipped(kind: JsonType | None, usual: str | None) -> bool:
     return kind is not None and kind != usual
 
 
-#: Which items show what was found of a field: by the type of its value, and the usual type.
+#: By finding about a field: whether an item shows the problem, given the type of its value and the usual type.
 _EXAMPLE_OF: dict[str, Callable[[JsonType | None, str | None], bool]] = {
     FindingCode.FIELD_LOWER: _is_empty,
     FindingCode.FIELD_COLLAPSED: _is_empty,
@@ -243,7 +243,7 @@ def changes_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 
 def dataset_of(job: Job | None, parts: GatewayParts) -> Dataset | None:
-    """The dataset that the job's run is one of, if that is there yet."""
+    """The dataset of the job's run; `None` if the job has none, or it does not exist yet."""
     order = job.spec.dataset if job else None
     if job is None or order is None:
         return None
@@ -252,15 +252,15 @@ def dataset_of(job: Job | None, parts: GatewayParts) -> Dataset | None:
 
 
 def of_job(job: Job | None, dataset: Dataset | None, request: Request, parts: GatewayParts) -> dict[str, Any]:
-    """What templates show of the job's run."""
+    """The context of templates about the job's run."""
     if job is None or dataset is None:
         return {"run": None}
     return {**addresses(dataset, Viewer.of(request), parts), **_of_run(dataset, job.id, parts)}
 
 
 def of_schedule(job_ids: Sequence[str], request: Request, parts: GatewayParts) -> dict[str, Any]:
-    """What the page of a schedule shows of the newest of these jobs that was compared with a dataset. Other schedules
-    may feed the same one.
+    """The context of a schedule's page: the newest of these jobs that is a run of a dataset. Other schedules may have
+    runs of the same dataset.
     """
     with mongo_errors():
         run = parts[RunStore].newest_of(job_ids)

@@ -1,4 +1,4 @@
-"""Runs day by day, as pictures: bars on the page of a spider, small ones in lists."""
+"""Bar charts of runs by day: large ones on the page of a spider, small ones in lists."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from gateway.jobs.run_days import DayTotals, RunDays, RunHistory, RunSubject, Ru
 from gateway.stores.mongo import mongo_errors
 from gateway.web.container import GatewayParts
 
-#: The days of which a list shows the runs.
+#: A list shows the runs of this many days.
 LISTED = 30
-#: The parts of a bar, from below: what went well comes first.
+#: The parts of a bar, from the bottom: good runs come first.
 _STACK = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
-#: The width of a bar with its gap, and the height of a picture; the same of a small one in a list.
+#: The width of a bar with its gap, and the height of a chart; below, the same for a small chart in a list.
 STEP, HEIGHT = 8, 96
 SMALL_STEP, SMALL_HEIGHT = 4, 20
-#: Shares below these are bad, or a warning.
+#: A share below the first is bad, and below the second a warning.
 _BAD, _WARN = 0.5, 0.9
 
 
 class BarPart(NamedTuple):
-    #: The status whose colour it has; empty for one that is no status.
+    #: The status whose colour it has; empty if it does not stand for a status.
     status: str
     y: float
     height: float
-    #: Where it leads to; empty for nowhere.
+    #: The target of its link; empty: no link.
     address: str = ""
 
 
 class DayBar(NamedTuple):
     x: int
-    #: The day and its figures, for who points at it.
+    #: The day and its figures, which are shown when the mouse points at the bar.
     title: str
     parts: list[BarPart]
 
 
 class DayPicture(NamedTuple):
     words: str
-    #: What its highest bar stands for; empty if there is none.
+    #: The value of its highest bar, in words; empty without bars.
     most: str
     width: int
     height: int
     #: The width of a bar.
     bar: int
-    #: Days without a figure have none.
+    #: The bars; days without a figure have none.
     bars: list[DayBar]
 
 
@@ -61,7 +61,7 @@ def histories_of(
 
 
 def pictures(history: RunHistory) -> list[DayPicture]:
-    """All pictures of the page of a spider."""
+    """All charts of the page of a spider."""
     return [
         runs_picture(history),
         _picture(history, "Success rate", lambda one: one.success, share, most=1.0, status_of=_status_of),
@@ -72,7 +72,7 @@ def pictures(history: RunHistory) -> list[DayPicture]:
 
 
 def in_list(found: dict[str, RunHistory]) -> dict[str, Any]:
-    """What the template of a list needs for `spark`: the picture and the totals of each subject that has had runs."""
+    """The context of a list's template for `spark`: the chart and the totals of each subject with runs."""
     totals = {subject: history.total for subject, history in found.items()}
     some = {subject for subject, total in totals.items() if total.ended}
     sparks = {subject: runs_picture(found[subject], SMALL_STEP, SMALL_HEIGHT) for subject in some}
@@ -80,7 +80,7 @@ def in_list(found: dict[str, RunHistory]) -> dict[str, Any]:
 
 
 def runs_picture(history: RunHistory, step: int = STEP, height: int = HEIGHT) -> DayPicture:
-    """How many runs ended on each day, those that failed on top of the others."""
+    """A chart of the runs that ended on each day, with failed runs on top."""
     most = max((day.totals.ended for day in history.days), default=0)
     bars = [
         DayBar(place * step, _ends(day), _stacked(day.totals, height / most, height))
@@ -94,7 +94,7 @@ def _stacked(totals: RunTotals, scale: float, height: int) -> list[BarPart]:
     parts, top = [], float(height)
     for status in _STACK:
         if number := totals.runs.get(status.value, 0):
-            # one that failed is seen among a thousand that did not
+            # a minimum height, so that one failed run is visible among a thousand good ones
             tall = max(2.0, round(number * scale, 1))
             top = max(0.0, top - tall)
             parts.append(BarPart(status.value, round(top, 1), tall))
@@ -102,13 +102,13 @@ def _stacked(totals: RunTotals, scale: float, height: int) -> list[BarPart]:
 
 
 def _ends(day: DayTotals) -> str:
-    """`1 June: 3 finished, 1 error`."""
+    """The ends of a day in words, such as `1 June: 3 finished, 1 error`."""
     ends = ", ".join(f"{count(number)} {status}" for status, number in day.totals.runs.items())
     return f"{shown_day(day.day)}: {ends}"
 
 
 def shown_day(day: date) -> str:
-    """`1 June`."""
+    """The day in words, such as `1 June`."""
     return f"{day.day} {day:%B}"
 
 
@@ -133,7 +133,7 @@ def _picture(
 
 
 def bar_height(value: float, most: float | None, height: int) -> float:
-    """Also the smallest can be seen, and pointed at."""
+    """The height of a bar, at least 2, so that even the smallest bar is visible and can be pointed at."""
     return max(2.0, round(height * value / (most or 1), 1))
 
 

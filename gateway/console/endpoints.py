@@ -1,4 +1,4 @@
-"""`/console/endpoints`: who is told of what happens, and what came of each call."""
+"""`/console/endpoints`: the endpoints that receive events, and the outcome of each call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.web.schemas.endpoint import DeliveriesQuery, EndpointsQuery, Endpoi
 
 router = Pages()
 
-#: The words of the form for each event that one can choose.
+#: By event: the words in the form.
 _EVENTS = {
     EventType.JOB_STARTED: "an attempt started",
     EventType.JOB_PAUSED: "a job was paused",
@@ -51,9 +51,10 @@ _EVENTS = {
     EventType.ALERT_RESOLVED: "an alert is over",
     EventType.ENDPOINT_DISABLED: "another endpoint was disabled",
 }
-#: Those that a new endpoint begins with: what somebody has to look at. All would be a message for each start.
+#: The events that are ticked for a new endpoint: those that need attention. With all events, each start would send a
+#: message.
 _FIRST_EVENTS = (EventType.JOB_PARTIAL, EventType.JOB_FAILED)
-#: The words of the form for each field of the filter.
+#: By field of the filter: the words in the form.
 _FILTERS = {
     "projects": "Projects",
     "spiders": "Spiders",
@@ -66,7 +67,7 @@ _FILTERS = {
 
 
 class EndpointsPageQuery(EndpointsQuery):
-    #: Those that are ticked for a new endpoint.
+    #: The events that are ticked for a new endpoint.
     events: Annotated[list[EventType], Field(max_length=len(EventType), default_factory=lambda: [*_FIRST_EVENTS])]
 
 
@@ -100,17 +101,17 @@ def endpoint_page(
 def _form(
     given: EndpointFilter | FilterBody, endpoint: EndpointView | None = None, first_events: Sequence[EventType] = ()
 ) -> dict[str, Any]:
-    """What the form has to know: for a new endpoint, or to change one."""
+    """The context of the template of the form: for a new endpoint, or to change one."""
     return {"events": _EVENTS, "first_events": first_events, "endpoint": endpoint, **filter_form(given)}
 
 
 def filter_form(given: EndpointFilter | FilterBody) -> dict[str, Any]:
-    """What `endpoints/filter.html` has to know."""
+    """The context of `endpoints/filter.html`."""
     return {"filters": _FILTERS, "given": given, "filtered": any(getattr(given, name) for name in _FILTERS)}
 
 
 def _secret(endpoint_id: str, parts: GatewayParts, caller: Caller) -> str | None:
-    """`None` if it cannot be read here."""
+    """The endpoint's secret; `None` if it cannot be read."""
     try:
         return get_endpoint_secret(endpoint_id, parts, caller).secret
     except (ConflictError, NotFoundError, SecretsKeyError):

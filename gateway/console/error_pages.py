@@ -1,4 +1,6 @@
-"""The pages that a browser gets instead of a refusal: they say why, and what to do next, or lead to the sign-in."""
+"""The pages that a browser gets instead of the API's error answers: they explain the error and what to do next, or
+lead to the sign-in.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.console.pages import page, sign_in_address
 
-#: Header fields of the refusal that do not hold for the page in its place.
+#: Header fields of the error answer that do not apply to the page that replaces it.
 _REPLACED = frozenset({b"content-type", b"content-length", b"content-security-policy"})
 _TODO = {
     HTTPStatus.FORBIDDEN: "Ask an admin for access, or sign in with another key.",
@@ -24,7 +26,7 @@ _TODO = {
 
 
 class ErrorPages:
-    """ASGI middleware for pages that a browser asks for: refusals in the API's format become pages."""
+    """ASGI middleware for pages that a browser asks for: error answers in the API's format become pages."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -37,7 +39,7 @@ class ErrorPages:
 
 
 class _Refusal:
-    """Passes an answer on, unless it is a refusal, which is kept for the error page."""
+    """Passes an answer on, unless it is an error answer, which is kept for the error page."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -53,7 +55,7 @@ class _Refusal:
             await self._send(message)
 
     async def send_page(self, message: Message) -> None:
-        """The page, with the header fields of the refusal: its request's id is one."""
+        """Send the page with the header fields of the error answer, such as the id of the request."""
         if message["type"] == "http.response.start" and self.start is not None:
             said = {name for name, _ in message["headers"]} | _REPLACED
             kept = [pair for pair in self.start["headers"] if pair[0].lower() not in said]
@@ -67,7 +69,7 @@ class _Refusal:
 
     @property
     def request_id(self) -> str | None:
-        """Under which the gateway's log has more."""
+        """The id of the request, by which its lines can be found in the gateway's log."""
         found: str | None = orjson.loads(self._body).get("request_id")
         return found
 
@@ -78,7 +80,7 @@ def _is_refusal(start: Message) -> bool:
 
 
 def _instead(request: Request, refusal: _Refusal) -> Response:
-    assert refusal.start is not None  # noqa: S101 - asked for a refusal only
+    assert refusal.start is not None  # noqa: S101 - only called for an error answer
     status, error = refusal.start["status"], refusal.error
     if status == HTTPStatus.UNAUTHORIZED:
         return _to_sign_in(request)
@@ -95,8 +97,8 @@ def _instead(request: Request, refusal: _Refusal) -> Response:
 
 
 def _to_sign_in(request: Request) -> Response:
-    """Lead to the sign-in. A request for a part of a page comes from htmx, which would show the form in that part, so
-    htmx is made to load the whole page again.
+    """Lead to the sign-in. If the request is for a part of a page, htmx would show the form inside this part. So htmx
+    is told to load the whole page again.
     """
     if "hx-request" in request.headers:
         return Response(status_code=401, headers={"HX-Refresh": "true"})

@@ -1,4 +1,4 @@
-"""`/console/errors`: errors across runs, grouped by what they are; one of them; and those of a job."""
+"""`/console/errors`: the error groups of all runs, the page of one group, and the errors of a job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from gateway.web.schemas.error_group import DayErrorsView, ErrorExampleView, Err
 
 router = Pages()
 
-#: Groups that the page of a spider shows.
+#: The page of a spider shows at most this many groups.
 _OF_SPIDER = 10
 #: The width of a run's bar with its gap.
 _RUN_STEP = 12
@@ -111,14 +111,14 @@ def errors_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 
 def of_spider(project: str, spider: str, parts: GatewayParts, caller: Caller) -> dict[str, Any]:
-    """What the page of a spider needs of its errors."""
+    """The context of a spider's page about its errors."""
     query = ErrorsQuery(project=project, spider=spider, state=ErrorState.OPEN, limit=_OF_SPIDER)
     found = list_errors(query, parts, caller)
     return {"errors": found, "sparks": _sparks(found, parts)}
 
 
 class ErrorPlaces(NamedTuple):
-    """Where an example is seen; empty if that is not known."""
+    """Links to the places where an example is shown; empty for an unknown place."""
 
     log: str
     requests: str
@@ -129,7 +129,7 @@ def places_of(example: ErrorExampleView, viewer: Viewer) -> ErrorPlaces:
     job, log, requests = f"/console/jobs/{example.job_id}", "", ""
     if example.position is not None:
         attempt, _, start = example.position.partition("-")
-        # a line is named by what is in it
+        # the address of a line may be any position inside the line
         log = viewer.link(f"{job}/log") + f"#{attempt}-{int(start) + 1}"
     if example.url:
         requests = viewer.link(f"{job}/requests", q=example.url[:200]) + "#tab"
@@ -142,7 +142,7 @@ def _sparks(found: ErrorPage, parts: GatewayParts) -> dict[str, DayPicture]:
 
 
 def _picture(days: Sequence[DayErrorsView], parts: GatewayParts, number: int, step: int, height: int) -> DayPicture:
-    """How often it occurred on each of so many days, the last one is today."""
+    """A chart of how often the error occurred on each of `number` days, up to today."""
     today = day_of(parts.clock()).date()
     most = max((one.count for one in days), default=0)
     bars = []
@@ -160,11 +160,11 @@ def _picture(days: Sequence[DayErrorsView], parts: GatewayParts, number: int, st
 class LateRun(NamedTuple):
     job: ListedJob
     x: int
-    #: How often the run has had the error; `None` if it has not, or is not over.
+    #: How often the run had the error; `None` if it did not, or is not over.
     times: int | None
 
 
 def _lately(jobs: Sequence[ListedJob], counts: dict[str, int]) -> list[LateRun]:
-    """The last runs of the spider, the oldest first; the newest always at the right edge."""
+    """The last runs of the spider, the oldest first. The newest is always at the right edge."""
     first = RUNS_LOOKED_AT - len(jobs)
     return [LateRun(job, (first + place) * _RUN_STEP, counts.get(job.id)) for place, job in enumerate(reversed(jobs))]

@@ -1,4 +1,6 @@
-"""Badges beside jobs whose runs differ from what is normal for their dataset, in a few words each, in lists too."""
+"""Badges for jobs whose runs are not normal for their dataset, with a few words each. They are also
+shown in lists.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from gateway.errors import UnavailableError
 from gateway.stores.mongo import mongo_errors
 from gateway.web.container import GatewayParts
 
-#: What is wrong with a field of the run's items, by the finding.
+#: By finding about a field: the words of the badge.
 _WORDS: dict[str, str] = {
     FindingCode.FIELD_LOWER: "rarer than usual",
     FindingCode.FIELD_COLLAPSED: "mostly missing",
@@ -22,7 +24,7 @@ _WORDS: dict[str, str] = {
 
 
 def flags_of(job_ids: Iterable[str], parts: GatewayParts) -> dict[str, list[str]]:
-    """The badges of these jobs, by job, without those that have none. Empty while the database is away."""
+    """By job: its badges, without jobs that have none. Empty while the database does not answer."""
     try:
         with mongo_errors():
             runs = parts[RunStore].many(list(job_ids))

@@ -1,4 +1,4 @@
-"""How the console writes times, durations, sizes, counts, and text that a spider or a stranger may have written."""
+"""The formats of the console for times, durations, sizes and counts, and for text that is not trusted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from gateway.jobs.job import LIMITS
 from gateway.schedules.next_run import Every, parse_interval
 from gateway.signals.sentences import UNITS, lasting
 
-#: Controls, and characters that change the direction or the place of the text around them; half surrogate pairs.
+#: Control characters, characters that change the direction or position of the text around them, and half surrogate
+#: pairs.
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-#: Characters of a text that are shown unless a template says otherwise.
+#: By default, a text is cut to this many characters.
 SHOWN = 200
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -65,7 +66,7 @@ def json_line(value: object, limit: int = SHOWN) -> Markup:
 
 
 def duration(value: float | timedelta | None) -> str:
-    """`2 h 5 min`, from seconds; the two largest units. Below ten seconds with one decimal."""
+    """A duration such as `2 h 5 min`: the two largest units. Below ten seconds, it has one decimal."""
     if value is None:
         return "–"
     seconds = max(0.0, value.total_seconds() if isinstance(value, timedelta) else value)
@@ -75,7 +76,7 @@ def duration(value: float | timedelta | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """`1.5 MB`, from bytes."""
+    """A number of bytes, such as `1.5 MB`."""
     if count is None:
         return "–"
     value, unit = float(count), 0
@@ -85,12 +86,12 @@ def size(count: float | None) -> str:
 
 
 def count(number: float | None) -> str:
-    """`12,345`."""
+    """A number, such as `12,345`."""
     return "–" if number is None else f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
 
 
 def share(part: float | None) -> str:
-    """`97 %`, from 0.97. Only all is 100 %, and only nothing is 0 %."""
+    """A share as `97 %`. Only exactly 1 becomes 100 %, and only exactly 0 becomes 0 %."""
     if part is None:
         return "–"
     percent = 100 * part
@@ -123,14 +124,14 @@ def when(moment: datetime | None) -> Markup:
 
 
 def moment(value: datetime | None) -> Markup:
-    """`<time>` that says the exact time, in the user's zone once `js/times.js` has run."""
+    """A `<time>` with the exact time; `js/times.js` converts it to the user's zone."""
     if value is None:
         return escape("–")
     return Markup('<time datetime="{}" data-exact>{}</time>').format(to_iso(value), exact(value))
 
 
 def clock(value: datetime | None) -> Markup:
-    """`<time>` with day and time, such as `Tue 09:00`; `js/times.js` writes the same in the user's zone."""
+    """A `<time>` with day and time, such as `Tue 09:00`; `js/times.js` converts it to the user's zone."""
     if value is None:
         return escape("")
     soon = abs(value - utc_now()) < timedelta(days=6)
@@ -143,7 +144,7 @@ _CRON_NAMES = {"@hourly": "every hour", "@daily": "every day at 00:00", "@midnig
 
 
 def cron_words(interval: str) -> str:
-    """`every day at 09:00`, for the simplest intervals; empty for others."""
+    """The simplest intervals in words, such as `every day at 09:00`; empty for other intervals."""
     if found := _CRON_AT.fullmatch(interval.strip()):
         minute, hour, days = found.groups()
         return f"{'every day' if days == '*' else 'Monday to Friday'} at {int(hour):02}:{int(minute):02}"
@@ -151,7 +152,7 @@ def cron_words(interval: str) -> str:
 
 
 def every_words(interval: str) -> str:
-    """`every 12 h`, from `every 720m`; empty for cron, and where it would be rounded."""
+    """An interval such as `every 720m` as `every 12 h`; empty for cron, and if it would have to be rounded."""
     try:
         found = parse_interval(interval, "UTC")
     except InvalidRequestError:
@@ -165,7 +166,7 @@ def every_words(interval: str) -> str:
 
 
 def page_title(reference: str) -> str:
-    """`Move from scrapyd`, from `docs/how-to/move-from-scrapyd.md#in-four-steps`."""
+    """The title of a page, such as `Move from scrapyd` for `docs/how-to/move-from-scrapyd.md#in-four-steps`."""
     name = reference.partition("#")[0].rpartition("/")[2]
     return name.removesuffix(".md").replace("-", " ").capitalize()
 

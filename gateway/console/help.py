@@ -1,7 +1,7 @@
 """The documentation at `/help`: the site that `make docs` builds and puts beside this module, as one ZIP file.
 
-A page's address is its path in the repository, `/help/docs/quickstart.md`, as advice names it, or that of the site,
-`/help/docs/quickstart.html`. In a clone where the site is not built, a page is shown as it is written.
+A page has two addresses: its path in the repository, `/help/docs/quickstart.md`, which advice uses, and its path in
+the site, `/help/docs/quickstart.html`. In a clone without a built site, the Markdown of a page is shown.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gateway.web.authentication import HELP
 from gateway.web.authorisation import for_everybody
 from gateway.web.dependencies import Router
 
-#: Where `make docs` puts the site. A running gateway shows the new one at once.
+#: The file that `make docs` writes. A running gateway serves a new site at once.
 ARCHIVE = Path(__file__).with_name("help.zip")
 #: The repository, if this is a clone of it.
 CLONE = Path(__file__).parents[2]
 _IN_CLONE = re.compile(r"(?:docs/(?:[\w-]+/)*)?[\w-]+\.md")
-#: The makers of the site put a hash of its contents into the name of such a file.
+#: Files of the site whose names have a hash of their content.
 _NAMED_BY_CONTENTS = re.compile(r"assets/.+\.[0-9a-f]{8}\.min\.\w+")
-#: `type` is there where it is data, which no policy is about.
+#: Scripts without a `type`. A script with a `type` contains data, to which the policy does not apply.
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
-#: Tables align their cells by inline styles, and the search adds a style to the page.
+#: Inline styles are allowed, because tables align their cells by them, and the search adds a style to the page.
 _POLICY = (
     "default-src 'none'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; font-src 'self'; connect-src 'self'; worker-src 'self'; base-uri 'none'; "
@@ -45,7 +45,7 @@ _POLICY = (
 
 class SiteFile(NamedTuple):
     data: bytes
-    #: The data in gzip's format; `None` where it would not be smaller.
+    #: The data compressed with gzip; `None` if this would not be smaller.
     compressed: bytes | None
     type: str
     tag: str
@@ -54,7 +54,7 @@ class SiteFile(NamedTuple):
 
 class Archive(NamedTuple):
     path: Path
-    #: In nanoseconds since 1970, so that a new archive is not taken for the one before it.
+    #: The time of the last change in nanoseconds since 1970, by which a new archive is noticed.
     changed_at: int
 
 
@@ -65,7 +65,7 @@ def _find(path: Path, name: str) -> SiteFile | None:
 
 @lru_cache(maxsize=64)
 def _read(archive: Archive, name: str) -> SiteFile | None:
-    # opened for each file, because processes that are forked from this one would share its position
+    # opened anew for each file, because forked processes would share the position in an open file
     with ZipFile(archive.path) as site:
         if name not in site.namelist():
             return None
@@ -79,7 +79,7 @@ def _read(archive: Archive, name: str) -> SiteFile | None:
 
 
 def _in_site(path: str) -> str:
-    """The name in the site of what the repository has at `path`."""
+    """The name in the site of the file that the repository has at `path`."""
     folder, slash, name = path.rpartition("/")
     if name in {"", "README.md"}:
         return f"{folder}{slash}index.html"
@@ -92,7 +92,7 @@ router = Router(include_in_schema=False)
 @router.get(HELP.rstrip("/"))
 @for_everybody
 async def help_without_slash() -> Response:
-    """The links of the first page are relative to the folder."""
+    """Redirect to the address with a slash, because the links of the first page are relative to the folder."""
     return RedirectResponse(HELP)
 
 
@@ -120,13 +120,13 @@ def _source(path: str) -> str:
 
 
 class HeadedText(NamedTuple):
-    #: As sites make it of the heading.
+    #: The anchor that the site makes from the heading.
     anchor: str
     text: str
 
 
 def _written(clone: Path, source: str) -> list[HeadedText]:
-    """The page as it is written, by its headings; empty if this is not a clone, or has no such page."""
+    """The Markdown of the page, divided by its headings; empty if this is not a clone, or has no such page."""
     file = clone / source
     if not _IN_CLONE.fullmatch(source) or not (clone / "docs/zensical.toml").exists() or not file.is_file():
         return []

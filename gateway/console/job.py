@@ -1,7 +1,7 @@
-"""The page of a job: where it stands and what to do next, its life, its counts as curves, and a tab for all else.
+"""The page of a job: its state and what to do next, its history, its counts as curves, and tabs for everything else.
 
-Each tab is a page of its own: `/console/jobs/{id}/log` and so on. A tab's function below ends with `tab(…)`, and its
-template fills the block `tab` of `job/base.html`, and the block `tab_scripts` if it has modules of its own.
+Each tab has an address of its own, such as `/console/jobs/{id}/log`. The function of a tab below ends with `tab(…)`,
+and its template fills the block `tab` of `job/base.html`, and the block `tab_scripts` if it needs scripts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gateway.web.schemas.job import JobDetail
 
 router = Pages()
 
-#: Most runs that the tab `runs` shows.
+#: The tab `runs` shows at most this many runs.
 RUNS_SHOWN = 30
 TABS = {
     "log": "Log",
@@ -43,7 +43,7 @@ TABS = {
 @router.page("/console/jobs/{job_id}")
 @needs(Scope.READ)
 def job_page(request: Request, job_id: JobId, parts: Parts) -> Response:
-    """Lead to the tab that matters most: the items of a crawl that has succeeded, at least in part, else the log."""
+    """Redirect to the most important tab: the items of a crawl that has succeeded at least in part, else the log."""
     named = parts[JobOrSchedule].find(job_id)
     link = Viewer.of(request).link
     if isinstance(named, RunOf):
@@ -67,7 +67,7 @@ def runs_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 
 def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) -> Response:
-    """The page with this tab open. Its template knows `job` (a `JobDetail`) and `context`."""
+    """The page with this tab open. Its template gets `job` (a `JobDetail`) and `context`."""
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
         return RedirectResponse(Viewer.of(request).link(f"/console/schedules/{job_id}"))
@@ -93,7 +93,7 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
     )
 
 
-#: The scope that a place needs. Everybody who may see the job may go to the other places.
+#: By place: the scope that is needed to go there. Other places are open to all users who may see the job.
 _SCOPES = {Place.NODES: Scope.ADMIN, Place.AGAIN: Scope.CRAWL}
 
 
@@ -114,7 +114,7 @@ def _possible(job: Job) -> set[str]:
 
 
 def _places(job: Job, advised: Advice, viewer: Viewer) -> dict[Place, str]:
-    """The addresses of the places that the advice names, as far as the viewer may go there."""
+    """The addresses of the places in the advice, without places that the viewer may not see."""
     here, link = f"/console/jobs/{job.id}", viewer.link
     every = {
         Place.LOG: link(f"{here}/log") + "#first-error",

@@ -1,4 +1,4 @@
-"""Pictures above the log and the requests of a job: what there was when. The page asks for them once it is shown."""
+"""Charts above the log and the requests of a job, over time. The page requests them after it is shown."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from gateway.web.schemas.types import QueryModel
 
 router = Pages()
 
-#: The height of the picture above a log.
+#: The height of the chart above a log.
 _LOW = 32
-#: The parts of a bar, from below: what is calm comes first. Each has the colour of a status.
+#: The parts of a bar, from the bottom: harmless lines or requests come first. Each has the colour of a status.
 _CALM, _WARN, _BAD = "", JobStatus.PARTIAL.value, JobStatus.ERROR.value
 _COLOURS = {"WARNING": _WARN, "ERROR": _BAD, "CRITICAL": _BAD}
 
@@ -65,7 +65,7 @@ def _volume(volume: LogVolume, log: str) -> DayPicture:
     first, bars = min(by_time), []
     for at, lines in by_time.items():
         said = ", ".join(f"{count(one.lines)} {one.level}" for one in sorted(lines, key=lambda one: one.lines))
-        # a line is named by what is in it
+        # the address of a line may be any position inside the line
         where = {_COLOURS.get(one.level, _CALM): f"{log}{one.start + 1}" for one in reversed(lines)}
         counts = Counter[str]()
         for one in lines:
@@ -78,14 +78,14 @@ def _volume(volume: LogVolume, log: str) -> DayPicture:
 
 # --- requests
 
-#: Milliseconds at which the bars of the durations begin.
+#: The smallest duration of each bar, in milliseconds.
 _DURATIONS = (0, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000)
 #: Seconds for which a record is read.
 _SECONDS = 2.0
 
 
 class TimedRequest(NamedTuple):
-    """What the pictures need of a request."""
+    """The facts of a request that the charts need."""
 
     at: int
     ms: int
@@ -112,7 +112,7 @@ def request_pictures(
 
 
 def _asked(job: Job | None, attempt: str | None, store: RequestStore) -> tuple[list[TimedRequest], bool]:
-    """The requests of the record, and whether these are all."""
+    """The requests in the record, and whether all of them could be read in time."""
     found, until = list[TimedRequest](), time.monotonic() + _SECONDS
     for number, one in enumerate(recorded(store, job.id, attempt_of(job, attempt)) if job else ()):
         if one.facts["ms"] is not None and one.facts["at"] is not None:
@@ -129,7 +129,7 @@ def _colour(facts: Facts) -> str:
 
 
 def _durations(asked: list[TimedRequest], requests: str) -> DayPicture:
-    """How many requests took how long: each bar leads to those that took as long, or longer."""
+    """A chart of how many requests took how long. Each bar links to the requests that took at least that long."""
     by_step = [Counter[str]() for _ in _DURATIONS]
     for one in asked:
         by_step[bisect(_DURATIONS, one.ms) - 1][one.colour] += 1
@@ -190,7 +190,7 @@ def _bar(
     parts, top = [], float(height)
     for colour in (_CALM, _WARN, _BAD):
         if counts[colour]:
-            # one error is seen among a thousand other lines
+            # a minimum height, so that one error is visible among a thousand other lines
             tall = bar_height(counts[colour], most, height)
             top = max(0.0, top - tall)
             parts.append(BarPart(colour, round(top, 1), tall, where.get(colour, "")))

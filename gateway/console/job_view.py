@@ -1,4 +1,4 @@
-"""What the page of a job says in words: the entries of its time line, its facts, its runs as bars."""
+"""The texts on the page of a job: the entries of its timeline, its facts, and its runs as bars."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _ICONS = {
 
 
 def no_log(job: Job) -> str:
-    """What the page says if the job's log has no lines: why that is so."""
+    """The text of the page if the job's log has no lines: the reason."""
     if job.logs_removed_at is not None:
         return "The log was deleted by retention (LOG_RETENTION_DAYS)."
     if not job.attempts:
         return _not_begun(job)
     if not job.is_final or job.settled is False:
         return "No log yet."
-    # if the end of an attempt's log is not known, the attempt might have written one
+    # an attempt whose end of the log is unknown may have written a log
     if all(attempt.log_end == 0 for attempt in job.attempts.values()):
         return "The crawl wrote no log."
     return "No log was stored."
@@ -55,7 +55,7 @@ class StoryEntry(NamedTuple):
     at: datetime
     icon: str
     words: str
-    #: How long it lasted, or has lasted until now; `None` for a moment without a duration.
+    #: Its duration, or the time until now if it still lasts; `None` for a moment without a duration.
     seconds: float | None = None
     by: str | None = None
     message: str | None = None
@@ -64,14 +64,14 @@ class StoryEntry(NamedTuple):
 
 
 def story(job: Job, now: datetime) -> list[StoryEntry]:
-    """The job's time line, the first entry first."""
+    """The job's timeline, the first entry first."""
     moments = timeline(job)
     return [_entry(job, moment, now) for moment in moments if not _is_told_elsewhere(moment, moments, now)]
 
 
 def _is_told_elsewhere(moment: Moment, moments: list[Moment], now: datetime) -> bool:
     if moment.kind is MomentKind.SCHEDULED and moment.until:
-        # *Run now* makes an occurrence that is due a moment after it was asked for
+        # "Run now" makes an occurrence that is due a moment after the request
         return (moment.until - moment.at).total_seconds() < _SHORT_WAIT
     if moment.kind is MomentKind.WAITING:
         return ((moment.until or now) - moment.at).total_seconds() < _SHORT_WAIT
@@ -124,7 +124,7 @@ def start_urls(spec: CrawlSpec) -> list[tuple[str, bool]]:
 
 
 def parameters(spec: CrawlSpec) -> list[tuple[str, str]]:
-    """Names and values of what the crawl was asked for beyond the defaults, without the values of secrets."""
+    """The names and values of the crawl's fields that are not at their defaults, without the values of secrets."""
     return [(name, text) for name, value in _given(spec.shown()) if (text := pretty(value))]
 
 

@@ -1,4 +1,4 @@
-"""`/console/jobs`: all jobs that a filter names; `/console/dead-letters`: those that are out of retries."""
+"""`/console/jobs`: the jobs that match a filter; `/console/dead-letters`: failed jobs without further retries."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from gateway.web.schemas.types import JobsFilter, JobsQuery, QueryModel, UserId
 
 router = Pages()
 
-#: Time spans that end now, which a view can show: a saved view with a span stays up to date.
+#: Time spans that end now. A saved view with such a span stays up to date.
 LAST = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 #: Why a job waits, in a few words.
 WAITING = {reason: WAITS_FOR[reason] for reason in WaitingReason}
-#: Fields of a filter, each with the words that show it, in the order in which they are shown.
+#: Fields of a filter, each with its words, in the order in which they are shown.
 _SAID = {
     "q": "text",
     "user": "user",
@@ -52,7 +52,8 @@ _SAID = {
     "finished_since": "ended after",
     "finished_until": "ended before",
 }
-#: Views that the page offers. Their names mean the same as on the overview: a partial run counts as not failed.
+#: Views that the page offers. Their names have the same meaning as on the overview: a partial run is not a failed
+#: one.
 _VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("All", {"sort": "newest"}),
     ("Running", {"status": ["running"]}),
@@ -63,15 +64,15 @@ _VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-#: Columns that a list may have beside the status and what the job is, each with its words, in the order in which they
-#: are shown; and which of them it has if nobody has chosen.
+#: The columns that a user can choose, in the order in which they are shown, each with its words; and the default
+#: columns. The status and the name of the job are always shown.
 ListedColumn = Literal[
     "created", "started", "ended", "duration", "pages", "items", "errors", "version", "site", "node", "attempts",
     "priority", "reason", "user",
 ]  # fmt: skip
 _COLUMNS: dict[str, str] = {name: name.capitalize() for name in get_args(ListedColumn)}
 _USUAL = ("created", "duration", "pages", "items", "errors", "user")
-#: Columns that a list can be sorted by, each with its orders, the first one first: these have an index.
+#: Columns by which a list can be sorted, because there is an index, each with its orders; the first is the default.
 _SORTS: dict[str, tuple[str, ...]] = {
     "created": (JobOrder.NEWEST, JobOrder.OLDEST),
     "started": (JobOrder.STARTED,),
@@ -81,8 +82,8 @@ _ORDERS = {"newest": "Newest first", "oldest": "Oldest first", "started": "Last 
 
 
 class JobsPageQuery(JobsQuery):
-    """The query of `GET /jobs`, with a time span that ends now (`last`), with the owner of the jobs as `user`,
-    because `user_id` in a page's address is the user as whom an admin looks, and with the columns of the list.
+    """The query of `GET /jobs`, with a time span that ends now (`last`) and the columns of the list. The owner of the
+    jobs is `user`, because `user_id` in a page's address lets an admin view the page as a user.
     """
 
     user: UserId | None = Field(default=None)
@@ -134,26 +135,26 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
 
 
 def _columns(asked: JobsPageQuery, viewer: Viewer) -> dict[str, Any]:
-    """Which columns there are, and how the list is sorted by them."""
+    """The context of the template about columns: which ones there are, and how the list can be sorted."""
     there = [one for one in _COLUMNS if one != "user" or (viewer.may("read_all") and not viewer.looks_as)]
     usual = [one for one in there if one in _USUAL]
     return {
         "all_columns": {one: _COLUMNS[one] for one in there},
         "usual": usual,
         "columns": [one for one in there if one in asked.columns] or usual,
-        # what links keep that change the filter
+        # the part of the query that stays the same in links that change the filter
         "look": {"columns": asked.columns} if asked.columns else {},
         "sorts": _SORTS,
         "orders": _ORDERS,
     }
 
 
-#: Names that a field of the filter suggests, at most.
+#: A field of the filter suggests at most this many names.
 _SUGGESTED = 1000
 
 
 def _known(parts: GatewayParts) -> dict[str, list[str]]:
-    """Suggestions for the fields of a spider and a site, independent of the jobs in the list."""
+    """Suggestions for the fields of the filter: all spiders and sites, whatever jobs are in the list."""
     spiders = sorted({info.name for info in parts[SpiderCatalog].select()})
     return {"spiders": spiders[:_SUGGESTED], "sites": [site.name for site in parts[SiteStore].all()][:_SUGGESTED]}
 
@@ -213,7 +214,7 @@ def _without(given: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _filter(query: JobsQuery) -> str:
-    """What scripts send to `GET /jobs/count`, `GET /jobs/points` and `POST /jobs/bulk`, as JSON."""
+    """The filter as JSON, which scripts send to `GET /jobs/count`, `GET /jobs/points` and `POST /jobs/bulk`."""
     wanted = query.model_dump(include=set(JobsFilter.model_fields), exclude_defaults=True)
     times = {name: to_iso(value) for name, value in wanted.items() if name.endswith(("since", "until"))}
     return orjson.dumps({**wanted, **times}).decode()

@@ -1,4 +1,4 @@
-"""`/console/keys`: who may call the gateway. A key is shown once, when it is made."""
+"""`/console/keys`: the keys for calls of the gateway. A key is shown only once, when it is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.web.routes.keys import list_keys
 
 router = Pages()
 
-#: The words of the form for what each scope allows.
+#: By scope: the words in the form for what it allows.
 _SCOPES = {
     Scope.READ: "view the user's jobs, items and logs",
     Scope.READ_ALL: "view the jobs, items and logs of all users",

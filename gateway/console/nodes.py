@@ -1,4 +1,4 @@
-"""`/console/nodes`: what each crawl node does, whether it gets work, and why not."""
+"""`/console/nodes`: the crawl nodes, whether each of them gets work, and if not, why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/`: what the platform does now, how it has fared in the last hour, and what to do about what is wrong."""
+"""`/`: the present state of the platform, the jobs of the last hour, and what to do about problems."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from gateway.web.schemas.types import JobsQuery
 
 router = Pages()
 
-#: Jobs of each list.
+#: Jobs in each list.
 _SHORT = 8
-#: Most running jobs whose pages per second are added up. A platform of usual size runs fewer at once.
+#: The pages per second of at most this many running jobs are added up. A platform of usual size runs fewer at once.
 _MOST = 200
-#: Held runs whose datasets the overview names.
+#: The overview lists the datasets of at most this many held runs.
 _MOST_HELD = 1000
 #: The statuses of ended jobs, in the order of their parts in a bar, from its bottom to its top.
 _ENDS = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
-#: Bars of the last hour.
+#: The number of bars for the last hour.
 _BARS = 12
-#: Rows of a table of sites or spiders: those with the most runs.
+#: A table of sites or spiders has at most this many rows: those with the most runs.
 _ROWS = 10
 
 
 @router.page("/")
 @needs(Scope.READ)
 async def overview(request: Request, parts: Parts, caller: Called) -> Response:
-    """Everybody sees their jobs and the platform's health; admins see the figures of the whole platform, too."""
-    # all is asked for at once: on a slow link to MongoDB the page takes as long as its slowest part, not as their sum
+    """Users see their jobs and the health of the platform; admins also see the figures of the whole platform."""
+    # all queries are sent at once, so that on a slow link to MongoDB the page takes only as long as its slowest part
     report, (lists, figures), held = await asyncio.gather(
         get_health(Response(), parts), _lists_and_figures(parts, caller), _held(parts, caller)
     )
@@ -63,7 +63,7 @@ async def overview(request: Request, parts: Parts, caller: Called) -> Response:
 
 
 async def _held(parts: GatewayParts, caller: Caller) -> list[DatasetView]:
-    """The datasets with runs on which somebody has to decide."""
+    """The datasets with held runs, on which a user has to decide."""
     try:
         return await parts.threads.run(_with_held, parts, caller)
     except UnavailableError:
@@ -82,7 +82,7 @@ async def _lists_and_figures(parts: GatewayParts, caller: Caller) -> tuple[dict[
             return await _lists(parts, caller), None
         lists, facts = await asyncio.gather(_lists(parts, caller), _facts(parts))
     except UnavailableError:
-        # the health on the page says that the database is away, and what to do
+        # the health on the page reports that the database does not answer, and what to do
         return {}, None
     return lists, _figures(parts, facts, lists["running"])
 
@@ -97,8 +97,8 @@ async def _lists(parts: GatewayParts, caller: Caller) -> dict[str, JobPage]:
 
 
 async def _last_ended(parts: GatewayParts, caller: Caller) -> list[JobSummary]:
-    """The jobs that ended last, the latest first. For one user, jobs that ended more than an hour ago are chosen by
-    their creation, because no index has a user's jobs by their end.
+    """The jobs that ended last, the latest first. For a single user, jobs that ended more than an hour ago are chosen
+    by their time of creation, because there is no index of a user's jobs by their end.
     """
     queries = parts[JobQueries]
     if caller.user_id is None:
@@ -139,12 +139,12 @@ class Part(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """The ends of the last hour, as stacked bars in a picture of 480 × 96 units."""
+    """The jobs that ended in the last hour, as stacked bars in a picture of 480 × 96 units."""
 
     parts: list[Part]
     #: How many jobs ended with each status.
     totals: dict[JobStatus, int]
-    #: How many jobs ended in the tallest bar.
+    #: The number of jobs in the tallest bar.
     most: int
 
 

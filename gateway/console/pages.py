@@ -1,4 +1,4 @@
-"""The console's shell: what all pages share. Each subject has a module of its own beside this one.
+"""The code that all pages of the console share. Each subject has a module of its own beside this one.
 
 To add a page:
 1. `router = Pages()` in the module of its subject, and the module's router in `gateway/application.py`.
@@ -8,7 +8,7 @@ To add a page:
 4. The template extends `base.html`, fills the blocks `title` and `main` (also `actions`, `scripts`), and takes what
    it needs from `macros.html`. Text that somebody may have written goes through `|shown`, in attributes through
    `|plain`. A link is `{{ link("/console/things", status="running") }}`, a file `{{ static("js/things.js") }}`.
-5. Every change is a `<form data-api="POST /things/{id}">`: `static/js/act.js` says how it is sent.
+5. Every change is a `<form data-api="POST /things/{id}">`, which `static/js/act.js` sends.
 6. A browser test in `tests/browser/console/`.
 """
 
@@ -34,7 +34,7 @@ from gateway.web.authorisation import Endpoint, caller_of, for_everybody
 from gateway.web.dependencies import Router
 
 _HEADERS = {"Content-Security-Policy": POLICY, "Vary": "Accept-Encoding, Sec-Fetch-Site"}
-#: Bytes from which on it is worth compressing a page. A fast level: pages are made for each request.
+#: A page with at least this many bytes is compressed, with a fast level, because pages are made for each request.
 _WORTH_IT, _LEVEL = 1000, 4
 
 
@@ -57,7 +57,7 @@ class Section(NamedTuple):
     path: str
     name: str
     icon: str
-    #: The keys that lead there (`static/js/shortcuts.js`).
+    #: The keyboard shortcut (`static/js/shortcuts.js`).
     key: str
     scope: Scope = Scope.READ
 
@@ -109,7 +109,7 @@ class Viewer(NamedTuple):
         return [section for section in SECTIONS if section.scope in self.caller.scopes]
 
     def link(self, path: str, /, **query: Any) -> str:
-        """The address of a page. If an admin views pages as a user, the address keeps that."""
+        """The address of a page. If an admin views pages as a user, the address keeps this user."""
         pairs = [(name, value) for name, given in query.items() for value in _each(given)]
         if self.looks_as is not None and "user_id" not in query:
             pairs.append(("user_id", self.looks_as))
@@ -146,7 +146,7 @@ ENVIRONMENT = _environment()
 
 
 def page(request: Request, name: str, /, *, status_code: int = 200, **context: Any) -> HTMLResponse:
-    """The template `name` as an answer. Besides `context` it knows `viewer`, `link` and `path`."""
+    """The template `name` as an answer. Besides `context` it gets `viewer`, `link`, `path` and `query`."""
     viewer = Viewer.of(request)
     shared = {"viewer": viewer, "link": viewer.link, "path": request.url.path, "query": request.query_params}
     html = ENVIRONMENT.get_template(name).render(**shared, **context)
@@ -158,8 +158,9 @@ def page(request: Request, name: str, /, *, status_code: int = 200, **context: A
 
 
 def _may_compress(request: Request) -> bool:
-    """Whether the browser takes gzip, and no page of another origin has made it ask: that one could choose what ours
-    repeats from its address, and find our page's secrets by how well they compress beside it (BREACH).
+    """Whether the browser accepts gzip, and the request does not come from a page of another origin. Such a page
+    could choose text in the address that our page repeats, and find the page's secrets by its compressed size
+    (BREACH).
     """
     headers = request.headers
     is_ours = headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
@@ -174,7 +175,7 @@ router = Router(include_in_schema=False)
 @router.get(SIGN_IN_PAGE)
 @for_everybody
 async def sign_in(request: Request, target: Annotated[str, Query(alias="next")] = "/") -> Response:
-    """The form of `POST /session`. It leads on to `next`, which has to be a page of ours."""
+    """The form of `POST /session`. After the sign-in it leads to `next`, which must be a page of the console."""
     local = target if is_page(target.partition("?")[0]) and "\\" not in target else "/"
     return page(request, "sign_in.html", target=local)
 

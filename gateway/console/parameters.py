@@ -1,4 +1,6 @@
-"""A form's fields, made from the JSON Schema of a spider's parameters. Values that fit no field are typed as JSON."""
+"""The fields of a form, made from the JSON Schema of a spider's parameters. A parameter without a suitable field is
+typed as JSON.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-#: Most fields of one form; further parameters are typed as lines `name=value`.
+#: One form has at most this many fields. Further parameters are typed as lines `name=value`.
 MAX_FIELDS = 100
 _NULL: dict[str, Any] = {"type": "null"}
 _INPUTS = {"string": "text", "integer": "number", "number": "number", "boolean": "tick"}
@@ -21,9 +23,9 @@ class ParameterField(NamedTuple):
     required: bool
     #: The value as the field shows it.
     value: Any
-    #: JSON of the default: a field that has this value is not sent. Empty without a default.
+    #: The default as JSON. A field with this value is not sent. Empty without a default.
     default: str = ""
-    #: Of `choice` and `choices`: JSON of each value, and its words.
+    #: For `choice` and `choices`: each value as JSON, and its words.
     choices: tuple[tuple[str, str], ...] = ()
     minimum: float | None = None
     maximum: float | None = None
@@ -33,15 +35,15 @@ class ParameterField(NamedTuple):
 
 class ParameterForm(NamedTuple):
     fields: list[ParameterField]
-    #: Whether further parameters may be given, which are strings.
+    #: Whether further parameters, as strings, are allowed.
     is_open: bool
     #: The given parameters without a field of their own, one `name=value` per line.
     further: str
 
 
 def parameter_form(schema: Mapping[str, Any] | None, given: Mapping[str, Any], *, own: bool) -> ParameterForm:
-    """The form for a spider's parameters, filled with `given`. `own` says that the spider is the platform's own,
-    which takes only the parameters in its schema.
+    """The form for a spider's parameters, filled with `given`. `own`: whether the spider is one of the platform's
+    own, which accept only the parameters in their schema.
     """
     properties = (schema or {}).get("properties")
     named = dict(list(properties.items())[:MAX_FIELDS]) if isinstance(properties, dict) else {}
@@ -105,13 +107,13 @@ def _kind(schema: dict[str, Any]) -> str:
             return "choices"
         return "lines" if items.get("type") == "string" and "default" not in schema else "json"
     if kind == "boolean" and not isinstance(schema.get("default"), bool):
-        # a checkbox cannot say that it was left open
+        # a checkbox has no third state for "not set"
         return "choice"
     return _INPUTS.get(kind or "", "json")
 
 
 def _type(schema: dict[str, Any]) -> str | None:
-    """The type in the schema, `null` aside; `None` if several types are allowed."""
+    """The type in the schema without `null`; `None` if several types are allowed."""
     kind = schema.get("type")
     kinds = [one for one in kind if one != "null"] if isinstance(kind, list) else [kind]
     return str(kinds[0]) if len(kinds) == 1 else None

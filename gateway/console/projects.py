@@ -1,4 +1,6 @@
-"""`/console/projects`: deployed projects, their versions and spiders, and for admins their variables and settings."""
+"""`/console/projects`: deployed projects, their versions and spiders; for admins, also their
+variables and settings.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,15 @@ from gateway.web.schemas.types import Cursor, QueryModel
 
 router = Pages()
 
-#: Spiders of one page.
+#: Spiders on one page.
 _SPIDERS = 50
-#: The route of a deployment, how many of the latest are read, and how many that failed are shown.
+#: The route of a deployment in the audit trail. This many of the latest deployments are read, and at most this many
+#: failed ones are shown.
 _DEPLOYMENT, _READ, _FAILED = "/projects/{project}/versions", 100, 5
 
 
 class ProjectQuery(QueryModel):
-    #: Only of this version; by default of the latest.
+    #: Only spiders of this version; by default, of the latest.
     version: str | None = None
     after: Cursor | None = None
 
@@ -91,7 +94,7 @@ def version_page(request: Request, project: ProjectName, version: VersionName, p
 
 
 def _failed(project: str, parts: GatewayParts, caller: Caller) -> list[AuditEntry]:
-    """The latest deployments that were refused, for admins: who has deployed what stands in the audit trail."""
+    """The latest refused deployments, from the audit trail, which only admins may see."""
     if Scope.ADMIN not in caller.scopes:
         return []
     found, _ = parts[AuditStore].page(AuditFilter(route=_DEPLOYMENT), _READ)
@@ -109,7 +112,9 @@ def _shown(info: SpiderView) -> ShownSpider:
 
 
 def _given(project: str, parts: GatewayParts, caller: Caller) -> dict[str, Any] | None:
-    """The variables and settings of a deployed project; `None` for the platform's own, and for others than admins."""
+    """The variables and settings of a deployed project; `None` for the platform's own project, and for users who are
+    not admins.
+    """
     if Scope.ADMIN not in caller.scopes or project == DEFAULT_PROJECT:
         return None
     settings = get_project_settings(project, parts)

@@ -24,7 +24,7 @@ from gateway.web.routes.requests import RequestsQuery, left_out_of
 
 router = Pages()
 
-#: What the page hands on to the API; the table itself adds `q` and `sort`.
+#: The parameters that the page passes to the API; the table itself adds `q` and `sort`.
 _FILTERS = ("failed", "slow_ms", "redirected", "cached", "status", "attempt")
 _CHOICES: tuple[tuple[str, dict[str, str]], ...] = (
     ("All", {}),
@@ -50,7 +50,7 @@ _COLUMNS: tuple[dict[str, Any], ...] = (
     {"name": "attempt", "label": "Attempt", "kind": "some"},
     {"name": "at", "label": "Time", "kind": "time", "sorts": ["at"]},
 )
-#: Columns that are shown at first only with one of the filters.
+#: Columns that are hidden by default, each with the filter that shows it.
 _SHOWN_WITH = {
     "redirected_to": "redirected",
     "cached": "cached",
@@ -97,7 +97,7 @@ def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 
 def _left_out(job: Job | None, given: dict[str, str]) -> tuple[int, str | None]:
-    """How many requests are not in the record, because it is full; and the problem of invalid filters, or `None`."""
+    """How many requests are not in the record, because it is full; and the problem with the filters, or `None`."""
     try:
         query = RequestsQuery.model_validate(given)
         return left_out_of(job, attempt_of(job, query.attempt)), None

@@ -1,4 +1,4 @@
-"""What a job has found: the tabs with its items, how full their fields are, and its files."""
+"""The results of a job: the tabs with its items, how full their fields are, and its files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Nothing(NamedTuple):
     words: str
     more: str | None = None
     todo: str | None = None
-    #: The tab of the job to go to, and from which level on its log is shown there.
+    #: The tab of the job to go to next, and the minimum level of the log there.
     tab: str | None = None
     level: str | None = None
 
@@ -53,7 +53,7 @@ def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 @router.page("/console/jobs/{job_id}/fields")
 @needs(Scope.READ)
 async def fields_part(request: Request, job_id: JobId, parts: Parts) -> Response:
-    """A part of the items' tab: counting takes a while at first."""
+    """A part of the items' tab. It is loaded separately, because the first count takes a while."""
     found = await get_job_fields(job_id, FieldsQuery(compare="runs"), parts)
     job = await parts.threads.run(parts[JobOrSchedule].job, job_id)
     return page(request, "job/fields.html", found=found, job=job)

@@ -1,4 +1,4 @@
-"""The views that a list begins with, and `/console/views/…`, where the link of a view leads to."""
+"""The saved views above a list, and `/console/views/…`, to which the link of a view leads."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ router = Pages()
 
 
 class OwnViews(NamedTuple):
-    """What `views.html` has to know."""
+    """The context of `views.html`."""
 
     of: str
     views: list[dict[str, Any]]
 
 
 def own_views(of: ListName, request: Request, parts: GatewayParts, caller: Caller) -> OwnViews | Response:
-    """The caller's views of the list; or a redirection to the default, if the address says nothing, as the one of
-    the navigation.
+    """The caller's views of the list. If the address has no query, like the link in the navigation, a redirection to
+    the default view.
     """
     user = viewer_of(caller)
     found = parts[SavedViews].of_user(user, of)
     first = default_of(found)
-    # one that says nothing would lead here again
+    # not to a view with an empty query, which would lead here again
     if first is not None and not request.query_params and QueryParams(first.query):
         return RedirectResponse(first.address)
     return OwnViews(of, [ViewOfList.of(view, user, first).model_dump(mode="json") for view in found])

@@ -1,4 +1,4 @@
-"""`/console/schedules`: what runs again and again, as a list and as a week; one schedule, to see and to change."""
+"""`/console/schedules`: all schedules as a list and as a week, and the page and form of one schedule."""
 
 from __future__ import annotations
 
@@ -48,20 +48,21 @@ from gateway.web.schemas.types import Cursor, Name, QueryModel
 
 router = Pages()
 
-#: The zone of each schedule itself.
+#: A choice of the time zone: the zone of each schedule itself.
 OWN = "own"
 _DAYS = 7
 _DAY = timedelta(days=1)
-#: The greatest offset of a time zone from UTC. A day in any zone lies within the day in UTC and this time around it.
+#: The largest offset of a time zone from UTC. A day in any zone lies within the day in UTC, extended by this time on
+#: both sides.
 _FAR = timedelta(hours=14)
-#: The first and the last day from which on a week can be shown. At the ends of `datetime`, there is no week before or
-#: after.
+#: The first and the last day with which a week can begin. They are not the limits of `datetime`, so that there always
+#: is a week before and after.
 _FIRST, _LAST = date(2000, 1, 1), date(2999, 12, 31)
-#: Runs of a day that are shown one by one; more are counted.
+#: At most this many runs of a day are shown one by one. If there are more, only their number is shown.
 _SHOWN = 4
-#: Runs of a schedule that its page shows.
+#: The page of a schedule shows this many runs.
 _RUNS = 5
-#: In a list, runs of a schedule are counted up to this.
+#: In a list, the runs of a schedule are counted up to this number.
 _COUNTED = 1000
 
 
@@ -69,7 +70,7 @@ class SchedulesPageQuery(SchedulesQuery):
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, given: Any) -> Any:
-        """A form sends its empty fields, too."""
+        """Remove empty fields, which a form sends, too."""
         return {name: value for name, value in given.items() if value != ""} if isinstance(given, dict) else given
 
 
@@ -107,7 +108,7 @@ def schedules(
 
 
 class HaveRun(NamedTuple):
-    """The runs of a schedule: those of its occurrences, and those that were started by hand."""
+    """The runs of a schedule, including those that were started by hand."""
 
     last: Job | None
     number: int
@@ -126,16 +127,16 @@ def have_run_of(schedule_id: str, parts: GatewayParts, most: int = _COUNTED) -> 
 
 
 class WeekRun(NamedTuple):
-    """An occurrence as a cell shows it."""
+    """An occurrence in a cell of the week."""
 
-    #: `09:00`.
+    #: The time, such as `09:00`.
     clock: str
     #: The kind of its mark.
     status: str
     word: str
     job_id: str | None
     reason: str
-    #: By how much the clocks have moved since the run before, such as `+1 h`; empty if they have not.
+    #: The change of the clocks since the run before, such as `+1 h`; empty without a change.
     clocks: str
 
 
@@ -148,7 +149,7 @@ class Day(NamedTuple):
 
 
 class Single(NamedTuple):
-    """The crawls that are to run once, as a row."""
+    """The row of crawls that run only once."""
 
     days: list[Day]
     #: The zone of their times.
@@ -159,7 +160,7 @@ class Single(NamedTuple):
 class WeekRow(NamedTuple):
     schedule: CalendarSchedule
     days: list[Day]
-    #: How many runs are shown here at most, before and after now, if there are more.
+    #: The limit of runs before and after now, if there are more than that.
     cut_at: int | None
 
 
@@ -230,7 +231,7 @@ def _single(found: SchedulesCalendar, zone: tzinfo, dates: Sequence[date]) -> Si
 
 
 def _day(runs: list[WeekRun], *, is_first: bool, is_last: bool) -> Day:
-    """`is_first`, `is_last`: the day may have more past runs, or more coming ones."""
+    """The cell of a day. `is_first`: it may have more past runs; `is_last`: it may have more coming runs."""
     if len(runs) <= _SHOWN and not (is_first or is_last):
         return Day(runs, [])
     kinds = Counter((run.status, run.word.partition(" ")[0] if run.status == "late" else run.word) for run in runs)
@@ -345,7 +346,7 @@ def edit_schedule(
         schedule=schedule,
         chosen=chosen,
         offered=offered(chosen, parts),
-        # the schedule's own project might no longer be deployed
+        # includes the schedule's own project, which may not be deployed any more
         projects=sorted({*versions, chosen.project}),
         versions=versions.get(chosen.project, []),
         env={"text": "\n".join(f"{name}={value}" for name, value in env.items()), "given": _json(env) if env else ""},

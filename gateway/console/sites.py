@@ -1,4 +1,4 @@
-"""`/console/sites`: sites and their targets, to see, to change and to run, and how their runs have ended."""
+"""`/console/sites`: the pages and forms of sites and their targets, and the results of their runs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from gateway.web.schemas.types import JobCountQuery, JobsQuery, QueryModel, User
 
 router = Pages()
 
-#: Hours that the share of good runs covers: a week.
+#: The share of good runs is computed over this many hours, a week.
 _HOURS = 168
-#: Runs of a site that its page shows.
+#: The page of a site shows this many runs.
 _RUNS = 10
 
 
@@ -64,7 +64,9 @@ async def sites(
 
 
 async def _last_run(site: SiteView, parts: GatewayParts, caller: Called) -> datetime | None:
-    """When the newest run of the site began, scheduled or started by hand; its schedule knows scheduled runs only."""
+    """When the newest run of the site began. Runs that were started by hand count, too; the site's schedule does not
+    know them.
+    """
     newest = (await list_jobs(JobsQuery(site=site.name, limit=1), parts, caller)).jobs
     return newest[0].started_at or newest[0].created_at if newest else site.last_run_at
 
@@ -75,8 +77,8 @@ async def _still(name: str, parts: GatewayParts, caller: Called) -> int:
 
 
 async def _fared(parts: GatewayParts, caller: Called) -> dict[str, SiteRunsView]:
-    """How the runs of each site have ended in the last week, by the site's name; empty unless the caller is an admin,
-    because the figures are of everybody's runs.
+    """By site: how its runs have ended in the last week. Empty unless the caller is an admin, because the figures
+    include the runs of all users.
     """
     if Scope.ADMIN not in caller.scopes:
         return {}

@@ -1,4 +1,4 @@
-"""`/console/spiders/PROJECT/NAME`: how the runs of one spider went, beside each other, and what starts them."""
+"""`/console/spiders/PROJECT/NAME`: the runs of one spider in comparison, and the schedules that start them."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from gateway.web.schemas.types import QueryModel, UserId
 
 router = Pages()
 
-#: Runs that are shown, and schedules.
+#: At most this many runs, and schedules, are shown.
 SHOWN, _SCHEDULES = 50, 50
-#: The height of the pictures, and the width of a bar with its gap.
+#: The height of the charts, and the width of a bar with its gap.
 _HEIGHT, _STEP = 96, 12
-#: Fields that are shown, and the height of their pictures.
+#: At most this many fields are shown, each with a chart of this height.
 _FIELDS, _SMALL_HEIGHT = 60, 20
 
 
 class Bar(NamedTuple):
     run: RunRow
     x: int
-    #: Heights of the bars of its duration and of its items.
+    #: The heights of its two bars: duration and items.
     duration: float
     items: float
 
 
 class SpiderPageQuery(QueryModel):
-    #: How many days the figures are of.
+    #: The figures cover this many days.
     days: Literal["30", "90"] = "30"
     user_id: UserId | None = None
 
@@ -100,7 +100,7 @@ def spider_page(
 class CoverageRow(NamedTuple):
     field: FieldOverRunsView
     bars: list[CoverageBar]
-    #: The run since which it is lower, and the one before.
+    #: The run since which the field is emptier than before, and the run before that one.
     since: SpiderRunView | None
     before: SpiderRunView | None
 
@@ -124,7 +124,7 @@ def coverage(
     parts: Parts,
     caller: Called,
 ) -> Response:
-    """The part of the page with the fields: to count them takes seconds where nobody has asked before."""
+    """The part of the page with the fields. It is loaded separately, because the first count takes seconds."""
     found = get_spider_fields(project, spider, query, parts, caller)
     return page(
         request,
@@ -147,14 +147,15 @@ def _coverage(field: FieldOverRunsView, known: list[SpiderRunView]) -> CoverageR
         for place, (run, share) in enumerate(zip(known, field.shares, strict=True))
         if share is not None
     ]
-    # before the first run there is none
+    # there is no run before the first one
     before = known[since - 1] if since else None
     return CoverageRow(field, bars, known[since] if since is not None else None, before)
 
 
 # --- the spiders whose items are emptier than they were, on the overview
 
-#: Spiders that are looked at, among those of the newest runs that ended well; and seconds for each call.
+#: At most this many spiders are checked: those of the newest runs that ended well. `_NEWEST` such runs are read, and
+#: each call takes at most `_SECONDS`.
 _LOOKED_AT, _NEWEST, _SECONDS = 10, 100, 1.0
 
 
@@ -165,7 +166,7 @@ class UnusualSpider(NamedTuple):
 
 
 class UnusualQuery(QueryModel):
-    #: The first spider to look at.
+    #: The index of the first spider to check.
     first: Annotated[int, Field(ge=0, lt=_LOOKED_AT)] = 0
     user_id: UserId | None = None
 
@@ -173,7 +174,7 @@ class UnusualQuery(QueryModel):
 @router.page("/console/unusual")
 @needs(Scope.READ)
 def unusual(request: Request, query: Annotated[UnusualQuery, Query()], parts: Parts, caller: Called) -> Response:
-    """A part of the overview: some spiders, and the place from which it asks for further ones."""
+    """A part of the overview: unusual spiders, and the index from which the page asks for further ones."""
     wanted = JobFilter(user_id=caller.user_id, status=tuple(sorted(GOOD_STATUSES)))
     with mongo_errors():
         jobs = parts[JobQueries].page(wanted, _NEWEST).jobs
@@ -194,7 +195,7 @@ def unusual(request: Request, query: Annotated[UnusualQuery, Query()], parts: Pa
 
 
 def _bars(beside: Runs) -> list[Bar]:
-    """The oldest on the left; the newest always at the right edge."""
+    """The bars of the runs, with the oldest on the left. The newest is always at the right edge."""
     first = SHOWN - len(beside.rows)
     return [
         Bar(

@@ -1,4 +1,4 @@
-"""The console's style sheet, scripts and pictures, under addresses that change with their contents."""
+"""The console's style sheet, scripts and pictures. Their addresses change with their content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from gateway.web.authentication import STATIC as FOLDER
 from gateway.web.authorisation import for_everybody
 from gateway.web.dependencies import Router
 
-#: Every page and every script of the console is sent with it. A worker keeps to the policy of its own script.
+#: The content security policy of every page and every script of the console. Scripts have it, too, because a web
+#: worker uses the policy of its own script.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "worker-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -32,7 +33,9 @@ class StaticFiles:
 
     @cached_property
     def version(self) -> str:
-        """A hash of all files: modules import each other by relative addresses, so they change together."""
+        """A hash of all files. There is one version for all, because modules import each other by
+        relative addresses.
+        """
         digest = hashlib.sha256()
         for name, data in sorted(self._files.items()):
             digest.update(f"{name}\0{len(data)}\0".encode() + data)
@@ -45,7 +48,9 @@ class StaticFiles:
         return f"{FOLDER}{self.version}/{name}"
 
     def answer(self, version: str, name: str, *, compressed: bool) -> Response | None:
-        """`None` if there is no such file. A page of an older version gets the newest file, and keeps no copy."""
+        """The answer with a file; `None` if there is no such file. For an address of an older version it is the
+        newest file, which the browser must not store.
+        """
         if name not in self._files:
             return None
         headers = {"Content-Security-Policy": POLICY, "Vary": "Accept-Encoding"}
