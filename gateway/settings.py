@@ -34,7 +34,7 @@ _LAST_PORT = 65_535
 
 
 def read_origin(text: str) -> str:
-    """The origin as a browser sends it. Raises `ValueError`, which quotes a text that is not an origin."""
+    """The origin in the form that browsers send. Raises `ValueError`, which quotes a text that is not an origin."""
     found = _ORIGIN.fullmatch(text.strip().lower().removesuffix("/"))
     if not found or (found[3] and not 0 < int(found[3]) <= _LAST_PORT):
         why = "it would let in every page of the web" if "*" in text else "it looks like https://app.example"
@@ -59,12 +59,13 @@ def read_files_url(text: str) -> str:
 
 #: The pattern of a node's name.
 NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-#: Variables with these prefixes are ours; one that is no setting is a spelling mistake. (`NODE_` is not one of them,
-#: because Node.js has such variables.)
+#: Variables with these prefixes are ours; if one of them is not a setting, it is a spelling mistake. (`NODE_` is not
+#: in the list, because Node.js has such variables.)
 OUR_PREFIXES = ("CRAWL_", "GATEWAY_", "DISCOVERYBOT_", "HTTP_CACHE_", "SCRAPYD_")
-#: Variable of a stack's gateway: how a line begins that it writes for people. A quiet stack shows such lines.
+#: A variable for the gateway of a stack: the prefix of lines that the gateway writes for people, which a quiet stack
+#: shows, too.
 NOTICE = "DISCOVERYBOT_NOTICE"
-#: These are ours, too, but other code reads them: Scrapyd itself, the processes that a test will kill, and spiders.
+#: Variables that are ours, too, but are read by other code: Scrapyd itself, processes in tests, and spiders.
 OUTSIDE_SETTINGS = frozenset(
     {
         "SCRAPYD_BIND_ADDRESS",
@@ -85,7 +86,7 @@ OUTSIDE_SETTINGS = frozenset(
         NOTICE,
         "DISCOVERYBOT_SECRETS",  # the folder of settings that are files
         "DISCOVERYBOT_URL",  # where the CLI finds the gateway
-        "DISCOVERYBOT_KEY",  # and the key that it shows there
+        "DISCOVERYBOT_KEY",  # the key that the CLI sends to the gateway
     }
 )
 _RATE = r"[1-9]\d{0,8}/([1-9]\d{0,3})?(second|minute|hour|day)s?"
@@ -93,7 +94,7 @@ _RATE = r"[1-9]\d{0,8}/([1-9]\d{0,3})?(second|minute|hour|day)s?"
 _RATES = re.compile(rf"none|{_RATE}(\s*[;,]\s*{_RATE})*", re.IGNORECASE)
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _UIDS = re.compile(r"\d{1,10}-\d{1,10}")
-#: The last id means "none" to the kernel.
+#: The largest id is excluded, because it means "none" to the kernel.
 _MOST_UIDS = 2**32 - 1
 LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -113,7 +114,7 @@ def _split(value: object) -> object:
 
 #: A list, separated by commas in an environment variable.
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-#: What `WEBHOOK_ALLOW_NETWORKS` says to allow none, whatever crawls may reach.
+#: The value of `WEBHOOK_ALLOW_NETWORKS` that allows no networks, whatever `CRAWL_ALLOW_NETWORKS` is.
 NO_NETWORKS = ("none",)
 #: Settings that hold a URL, each with the setting that holds the password of the user whom the URL names.
 _PASSWORDS = {
@@ -124,7 +125,8 @@ _PASSWORDS = {
 }
 
 
-#: Every spider sees the passwords of the first settings, so these must not equal any password of the second ones.
+#: Every spider sees the passwords of the first settings, so they must differ from all passwords of the second
+#: settings.
 _SEEN_BY_SPIDERS = ("http_cache_redis_url", "rate_limit_redis_url")
 _KEPT_FROM_SPIDERS = ("scrapyd_password", "mongo_uri", "redis_url", "redis_password", "rabbitmq_url", "broker_url")
 
@@ -147,8 +149,8 @@ class SettingsError(ValueError):
 
 
 def kept_secret(file: Path) -> str:
-    """The secret in this file, which only its owner may read. If there is none, it is made; processes that ask at
-    the same time get the same secret.
+    """The secret in this file, which only its owner may read. If the file does not exist, a secret is made. Processes
+    that ask at the same time get the same secret.
 
     Raises `OSError`.
     """
@@ -170,8 +172,8 @@ class _Base(BaseSettings):
 
     @classmethod
     def load(cls) -> Self:
-        """The settings in the environment, and those that are missing there from the files of `DISCOVERYBOT_SECRETS`.
-        Raises `SettingsError`, which names every wrong one.
+        """The settings of the environment; missing ones are read from the files of `DISCOVERYBOT_SECRETS`. Raises
+        `SettingsError`, which lists all invalid settings.
         """
         environment = frozenset(item for item in os.environ.items() if item[0] not in OUTSIDE_SETTINGS)
         return cast("Self", _load(cls, environment, os.environ.get("DISCOVERYBOT_SECRETS")))
@@ -187,7 +189,7 @@ class _Base(BaseSettings):
 
 
 def _with_password(name: str, url: str, password: str) -> str:
-    """`url` with the password in it, unless it has one already. Raises `ValueError` if it names no user."""
+    """The URL with the password added, unless it has one already. Raises `ValueError` if it names no user."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     user, _, hosts = authority.rpartition("@")
@@ -198,8 +200,8 @@ def _with_password(name: str, url: str, password: str) -> str:
 
 @lru_cache(maxsize=8)
 def _load(model: type[_Base], _environment: frozenset[tuple[str, str]], secrets: str | None) -> _Base:
-    """The settings, cached as long as the environment stays the same: a crawl asks several times, for a millisecond
-    each, and a forked crawl gets the settings that its warm process has read.
+    """The settings, cached as long as the environment stays the same. A crawl loads them several times, which would
+    take a millisecond each; and a forked crawl gets the settings that its warm process has read.
     """
     unknown = sorted(_unknown(os.environ))
     if unknown:
@@ -214,14 +216,16 @@ def _load(model: type[_Base], _environment: frozenset[tuple[str, str]], secrets:
 
 
 def _check_files(secrets: str | None) -> None:
-    """Raises `SettingsError` for a file that is not named like a setting, and `OSError` if there is no folder."""
+    """Raises `SettingsError` for a file without the name of a setting, and `OSError` if the folder does not exist."""
     files = (path for path in Path(secrets).iterdir() if path.is_file() and path.name[0] != ".") if secrets else ()
     if unknown := sorted(path.name for path in files if path.name.lower() not in Settings.model_fields):
         raise SettingsError(f"DISCOVERYBOT_SECRETS: no settings have the names of these files: {', '.join(unknown)}")
 
 
 def _in_words(problem: ErrorDetails) -> str:
-    """The problem in words, such as `NODE_SLOTS: …`; a check of several settings names them itself."""
+    """The problem in words, such as `NODE_SLOTS: …`. The message of a check of several settings already has their
+    names.
+    """
     said = problem["msg"].removeprefix("Value error, ")
     return f"{str(problem['loc'][0]).upper()}: {said}" if problem["loc"] else said
 
@@ -232,8 +236,8 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
 
 
 class NodeSettings(_Base):
-    """The settings of a crawl node's processes. They have no secret that a spider, which runs other people's code,
-    must not read.
+    """The settings of a crawl node's processes. They include no secret that spiders must not read, because spiders
+    run users' code.
     """
 
     #: The folder of all files that must outlive a restart.
@@ -242,9 +246,10 @@ class NodeSettings(_Base):
     node_name: str = Field(default_factory=socket.gethostname, pattern=NODE_NAME)
     #: Where the gateway's workers reach this node's Scrapyd. Default: loopback at `SCRAPYD_PORT`.
     node_url: HttpUrl | None = None
-    #: A folder that the nodes of this machine share, each with a place of its own in it: `<NODE_NAME>-<n>`.
+    #: A folder that the nodes of this machine share. Each node has a subfolder `<NODE_NAME>-<n>`.
     nodes_dir: Path | None = None
-    #: User ids `first-last`, of which each project gets one. `crawler.node.keeper` starts such a node.
+    #: A range of user ids, `first-last`: each project gets one of them. Such a node is started by
+    #: `crawler.node.keeper`.
     node_uids: str | None = None
     #: How many crawls may run at once on this node.
     node_slots: int = Field(default=8, ge=1, le=1000)
@@ -254,40 +259,40 @@ class NodeSettings(_Base):
     node_min_free_bytes: int = Field(default=512 << 20, ge=0)
     #: With fewer free inodes than this, the node takes no new work; each file and folder takes one.
     node_min_free_inodes: int = Field(default=10_000, ge=0)
-    #: Whether crawls of our own project are forked from a warm process instead of started.
+    #: Whether crawls of our own project are forked from a warm process, which is faster than starting a process.
     node_fork: bool = True
     #: After this many forks the warm process is replaced.
     node_fork_renew_after: int = Field(default=1000, ge=1)
-    #: How many crawls may drive a browser at once on this node; they hold one of its slots as well.
+    #: How many crawls may use a browser at once on this node. Each of them also takes one of the node's slots.
     node_render_slots: int = Field(default=2, ge=0, le=1000)
-    #: The Chromium that renders pages. Default: one on PATH, else Playwright's own.
+    #: The Chromium that renders pages. Default: a Chromium on PATH, else Playwright's own.
     chromium_path: Path | None = None
     scrapyd_port: Port = 6800
     log_level: LogLevel = "info"
     #: URL of the Redis with the HTTP cache that spiders share; without it there is no cache.
     http_cache_redis_url: str | None = None
-    #: Its password, if the URL has none; spiders see both.
+    #: The password for this URL, if the URL has none. Spiders see both.
     http_cache_redis_password: str | None = Field(default=None, repr=False)
-    #: Seconds a cached page lives.
+    #: Seconds for which a cached page is used.
     http_cache_ttl: int = Field(default=3600, ge=0)
-    #: Where crawls of one site keep their common rate limit. Default: `HTTP_CACHE_REDIS_URL`.
+    #: The URL of the Redis in which crawls of one site share their rate limit. Default: `HTTP_CACHE_REDIS_URL`.
     rate_limit_redis_url: str | None = None
-    #: Networks (CIDR, comma-separated) that crawls may reach though they are not public.
+    #: Networks (CIDR, comma-separated) that crawls may reach although they are not public.
     crawl_allow_networks: Listed = ()
-    #: Download handlers (dotted names of classes, comma-separated) that projects may use though their connections
+    #: Download handlers (dotted names of classes, comma-separated) that projects may use although their connections
     #: cannot be checked.
     crawl_allow_handlers: Listed = ()
     #: Seconds between the polite request to stop and SIGKILL.
     crawl_stop_grace: float = Field(default=10, ge=0)
-    #: Bytes of memory, a browser's included, at which a spider is stopped; 0 is no limit.
+    #: A spider is stopped when it uses more bytes of memory than this, including its browser; 0 is no limit.
     crawl_memory_limit: int = Field(default=2 << 30, ge=0)
     #: How many processes, including a browser's, an attempt may have at a time; 0 is no limit.
     crawl_max_processes: int = Field(default=256, ge=0)
-    #: Largest page, in bytes, that a spider takes, unless its project sets another limit (`DOWNLOAD_MAXSIZE`).
+    #: The largest page, in bytes, that a spider accepts, unless its project sets another limit (`DOWNLOAD_MAXSIZE`).
     crawl_page_bytes: int = Field(default=32 << 20, ge=1024)
-    #: Largest limit, in bytes, that a project may set; no page is larger.
+    #: The largest limit of a page, in bytes, that a project may set.
     crawl_max_page_bytes: int = Field(default=256 << 20, ge=1024)
-    #: Longest time, in seconds, that a spider may wait for one page; a project cannot raise it.
+    #: The longest time, in seconds, that a spider may wait for one page. A project cannot raise it.
     crawl_max_page_seconds: float = Field(default=180, gt=0)
     #: Bytes of log that one attempt may write; 0 is no limit.
     crawl_max_log_bytes: int = Field(default=256 << 20, ge=0)
@@ -295,14 +300,16 @@ class NodeSettings(_Base):
     files_max_bytes: int = Field(default=4 << 30, ge=0)
     #: How many files and folders one attempt may make; 0 is no limit. An attempt that makes more is stopped.
     crawl_max_entries: int = Field(default=200_000, ge=0)
-    #: Bytes that one attempt's items, requests and frontier may have; 0 is no limit. One with more is stopped.
+    #: Bytes that one attempt's items, requests and frontier may have together; 0 is no limit. An attempt that writes
+    #: more is stopped.
     crawl_max_record_bytes: int = Field(default=8 << 30, ge=0)
     #: Seconds without a log line, a request or an item after which a spider is stopped; 0 is no limit.
     crawl_stall_seconds: float = Field(default=900, ge=0)
-    #: Whether a crawl stores the requests that it still has to make, so that the next attempt goes on after a kill.
+    #: Whether a crawl stores the requests that it still has to make (its frontier), so that the next attempt can
+    #: continue after a kill.
     crawl_frontier: bool = True
-    #: How many requests of one crawl may be under way, until their output is consumed; 0 is no limit. After a kill,
-    #: no more than these are made again.
+    #: How many requests of one crawl may be in progress, until their output is consumed; 0 is no limit. After a kill,
+    #: only these requests are made again.
     crawl_max_undone: int = Field(default=0, ge=0)
     #: How many requests of one attempt are recorded; 0 records none.
     requests_max_count: int = Field(default=100_000, ge=0, le=1_000_000)
@@ -357,18 +364,18 @@ def _none_if_empty(value: object) -> object:
 
 
 class ScrapydSettings(NodeSettings):
-    """The settings that a node's Scrapyd may know, but its spiders may not."""
+    """The settings that a node's Scrapyd may read, but its spiders must not."""
 
     scrapyd_username: str = "discoverybot"
     scrapyd_password: SecretStr = SecretStr("")
     #: The index from which projects' requirements are installed, with its password if it has one; `none` for no
     #: index.
     project_index_url: str = "https://pypi.org/simple"
-    #: Further indexes (comma-separated), which are asked first.
+    #: Further indexes (comma-separated), which are searched first.
     project_extra_index_urls: Listed = ()
     #: Folders (or pages) with wheels, comma-separated.
     project_wheels: Listed = ()
-    #: Beginnings of URLs (comma-separated) from which a requirement may be taken directly: `name @ git+https://…`.
+    #: Prefixes of URLs (comma-separated) from which a requirement may be installed directly: `name @ git+https://…`.
     project_sources: Listed = ()
     #: Whether packages without a wheel are built, which runs their code as Scrapyd's own user.
     project_build_sources: bool = False
@@ -380,14 +387,14 @@ class ScrapydSettings(NodeSettings):
     project_pythons: Listed = ("found",)
     #: Seconds that an installation may take.
     project_build_seconds: float = Field(default=600, gt=0)
-    #: How many virtual environments have a warm process from which crawls are forked; 0: none. Default: as many as
-    #: fit into an eighth of the machine's memory.
+    #: The number of virtual environments that have a warm process, from which their crawls are forked; 0: none.
+    #: Default: as many as fit into an eighth of the machine's memory.
     project_warm_processes: int | None = Field(default=None, ge=0, le=1000)
-    #: Largest environment, in bytes.
+    #: The largest virtual environment, in bytes.
     project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
-    #: A private key of Ed25519 (PEM, or DER in base64) by which our own spiders sign their requests (Web Bot Auth).
+    #: A private key of Ed25519 (PEM, or DER in base64) with which our own spiders sign their requests (Web Bot Auth).
     web_bot_auth_key: SecretStr | None = None
-    #: The origin, `https://bots.example`, at which the gateway serves the directory with its public key.
+    #: The origin, such as `https://bots.example`, at which the gateway serves the directory with the public key.
     web_bot_auth_url: HttpUrl | None = None
 
     _no_identity_if_empty = field_validator("web_bot_auth_key", "web_bot_auth_url", mode="before")(_none_if_empty)
@@ -406,7 +413,7 @@ class ScrapydSettings(NodeSettings):
     def bot_identity(self) -> BotIdentity | None:
         if self.web_bot_auth_key is None:
             return None
-        # few processes need it
+        # imported here, because few processes need it
         from gateway.contract.bot_identity import BotIdentity, KeyUnreadableError  # noqa: PLC0415 - as above
 
         try:
@@ -445,7 +452,7 @@ class Settings(ScrapydSettings):
     mongo_uri: str = "mongodb://127.0.0.1:27017/discoverybot"
     #: The password of the URI's user, if the URI has none.
     mongo_password: str | None = Field(default=None, repr=False)
-    #: If it is set, `REDIS_HOST`, `REDIS_PORT` and `REDIS_DB` do not count.
+    #: If this is set, `REDIS_HOST`, `REDIS_PORT` and `REDIS_DB` are ignored.
     redis_url: str | None = None
     redis_host: str = "127.0.0.1"
     redis_port: Port = 6379
@@ -463,29 +470,31 @@ class Settings(ScrapydSettings):
     gateway_host: str = "127.0.0.1"
     gateway_port: Port = 8001
     gateway_workers: int = Field(default=1, ge=1, le=64)
-    #: Where people find the console, for links in what the platform sends. Default: `gateway_port` on this machine.
+    #: The address of the console for users, for links in messages of the platform. Default: `gateway_port` on this
+    #: machine.
     public_url: HttpUrl | None = None
     #: Origins (comma-separated) whose pages may call the gateway from a browser.
     gateway_cors_origins: Listed = ()
-    #: Proxies before the gateway (addresses or CIDR, comma-separated), whose `X-Forwarded-For` names the caller.
+    #: Proxies in front of the gateway (addresses or CIDR, comma-separated), whose `X-Forwarded-For` is trusted.
     forwarded_allow_ips: Listed = ()
-    #: Seconds for which a browser that has shown a key stays signed in.
+    #: Seconds for which a browser stays signed in.
     gateway_session_seconds: int = Field(default=12 * 3600, ge=60, le=30 * 24 * 3600)
-    #: The secret that signs sessions and stream tokens, shared by all gateways. Default: one is made, and kept in
-    #: DISCOVERYBOT_HOME.
+    #: The secret that signs sessions and stream tokens, the same for all gateways. Default: a secret that is made and
+    #: stored in DISCOVERYBOT_HOME.
     gateway_signing_key: SecretStr | None = Field(default=None, min_length=_MIN_KEY)
-    #: Keys for projects' secrets (comma-separated, each of at least 32 characters): the first one seals, all of them
-    #: open. Gateways and workers need the same keys. Default: one is made, and kept in DISCOVERYBOT_HOME.
+    #: Keys that encrypt projects' secrets (comma-separated, each with at least 32 characters). The first key
+    #: encrypts; all of them decrypt. Gateways and workers need the same keys. Default: a key that is made and stored
+    #: in DISCOVERYBOT_HOME.
     secrets_key: SecretStr | None = None
     #: How many requests one caller may make, such as `1200/minute;50/second`; `none` is no limit. Default: no limit
     #: while there are no keys, 1200 a minute once there are keys.
     gateway_rate_limit: str | None = None
-    #: How many calls of one user a gateway process makes at once, of each kind: reads, changes, looks at one
-    #: document.
+    #: How many calls of one user a gateway process handles at once, for each kind of call: reads, changes, reads of
+    #: one document.
     gateway_user_calls: int = Field(default=4, ge=1, le=64)
     #: How many streams, downloads and waiting calls one user may have open at a gateway process.
     gateway_user_streams: int = Field(default=50, ge=1)
-    #: How many crawls of one user may run at once, and how many may wait, for a slot or for their start time; 0 is no
+    #: How many crawls of one user may run at once, and how many may wait for a slot or for their start time; 0 is no
     #: limit.
     crawl_user_running_max: int = Field(default=0, ge=0)
     crawl_user_waiting_max: int = Field(default=0, ge=0)
@@ -494,19 +503,18 @@ class Settings(ScrapydSettings):
     crawl_user_scheduled_per_minute: int = Field(default=0, ge=0)
     #: How many crawls of all users may wait; 0 is no limit.
     crawl_queue_max: int = Field(default=0, ge=0)
-    #: Seconds for which a repeated request is answered with the job that exists.
+    #: Seconds for which a repeated request gets the existing job.
     crawl_cache_ttl: int = Field(default=3600, ge=1)
     #: Seconds that a live log stays in Redis after its last line.
     result_ttl: int = Field(default=3600, ge=60)
     #: Seconds that an attempt may take, unless the request says otherwise.
     job_timeout: int = Field(default=3600, ge=1)
-    #: The most seconds that a request may ask for, and to which a project's `CLOSESPIDER_TIMEOUT` may raise the
-    #: limit.
+    #: The longest time limit, in seconds, that a request or a project's `CLOSESPIDER_TIMEOUT` may set.
     job_max_timeout: int = Field(default=604_800, ge=1, le=604_800)
     #: How many retries follow the first attempt, unless the request says otherwise.
     max_retries: int = Field(default=3, ge=0, le=20)
-    #: Networks (CIDR, comma-separated) that webhooks may be called in though they are not public, or `none`. Default:
-    #: `CRAWL_ALLOW_NETWORKS`.
+    #: Networks (CIDR, comma-separated) in which webhooks may be called although they are not public, or `none`.
+    #: Default: `CRAWL_ALLOW_NETWORKS`.
     webhook_allow_networks: Listed = ()
     #: Days for which a job, its items and its log are kept after its end; 0 is for ever.
     job_retention_days: float = Field(default=90, ge=0, le=36_500)
@@ -525,7 +533,7 @@ class Settings(ScrapydSettings):
     #: Where the files that crawls write are stored: a folder, or `s3://bucket/prefix`. Gateways, workers and tailers
     #: need the same one. Default: `files` in DISCOVERYBOT_HOME.
     files_url: str | None = None
-    #: For S3: the server (default: Amazon's), its region, and the key. The variables `AWS_…` supply what is not set.
+    #: For S3: the server (default: Amazon's), its region, and the key. Without them, the `AWS_…` variables are used.
     files_endpoint: HttpUrl | None = None
     files_region: str | None = None
     files_access_key: str | None = None
@@ -534,20 +542,20 @@ class Settings(ScrapydSettings):
     files_max_count: int = Field(default=10_000, ge=0, le=1_000_000)
     files_max_file_bytes: int = Field(default=1 << 30, ge=0)
     #: Where exports may be written (comma-separated): folders, or `s3://bucket/prefix`; `{user}` is replaced by the
-    #: user's name. S3 is reached as for `FILES_URL`. Default: there are no exports.
+    #: user's name. S3 is accessed with the options for `FILES_URL`. Default: exports are not possible.
     export_to: Listed = ()
-    #: Bytes that the rows of an XLSX or Parquet file may have, as JSON; they are on the disk while it is made.
+    #: Bytes that the rows of an XLSX or Parquet file may have as JSON. They are on disk while the file is made.
     table_max_bytes: int = Field(default=2 << 30, ge=1 << 20)
-    #: Seconds between two ticks of a beat; a tick finds the work that no message has announced.
+    #: Seconds between two ticks of a beat. A tick finds work whose message was lost.
     tick_seconds: float = Field(default=1.0, gt=0, le=60)
     #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
     scrapyd_url: Listed = ()
     #: Seconds without a heartbeat after which a node counts as dead.
     node_dead_after: float = Field(default=30, ge=4 * VERDICT_SECONDS)
-    #: The collector that gateways, workers and beats send traces to, by OTLP over HTTP: its URL without `/v1/traces`.
-    #: Without it there are none. All other `OTEL_…` are the SDK's own.
+    #: The URL, without `/v1/traces`, of the collector to which gateways, workers and beats send traces (OTLP over
+    #: HTTP). Default: there are no traces. All other variables `OTEL_…` are those of the SDK.
     otel_exporter_otlp_endpoint: HttpUrl | None = Field(default=None, repr=False)
-    #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
+    #: The longest pause, in seconds, before `discoverybot up` restarts a process that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
 
     @field_validator("broker_url")
@@ -623,7 +631,7 @@ class Settings(ScrapydSettings):
 
     @cached_property
     def webhook_networks(self) -> tuple[Network, ...]:
-        """Those in which webhooks may be called."""
+        """The networks in which webhooks may be called."""
         own = self.webhook_allow_networks
         return self.allowed_networks if not own else parse_networks(() if own == NO_NETWORKS else own)
 
@@ -644,14 +652,16 @@ class Settings(ScrapydSettings):
 
     @property
     def signing_key(self) -> str:
-        """The key that signs sessions. Raises `SettingsError` if no key is set and none can be kept."""
+        """The key that signs sessions. Raises `SettingsError` if no key is set, and none can be stored."""
         if self.gateway_signing_key:
             return self.gateway_signing_key.get_secret_value()
         return self._kept("GATEWAY_SIGNING_KEY", SIGNING_KEY_FILE)
 
     @property
     def secrets_keys(self) -> tuple[str, ...]:
-        """The keys for secrets; the first one seals. Raises `SettingsError` if none is set and none can be kept."""
+        """The keys that encrypt secrets; the first one encrypts. Raises `SettingsError` if no key is set, and none
+        can be stored.
+        """
         return _keys(self.secrets_key) if self.secrets_key else (self._kept("SECRETS_KEY", SECRETS_KEY_FILE),)
 
     @property

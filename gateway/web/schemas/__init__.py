@@ -1,1 +1,1 @@
-"""What goes over the wire: requests are strict, answers are models, times are UTC with a `Z`."""
+"""The bodies and parameters of the API: requests are strict, answers are models, times are UTC with a `Z`."""

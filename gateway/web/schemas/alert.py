@@ -72,7 +72,7 @@ _INCIDENT: JsonDict = {
 }
 
 _ID = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
-#: The others are what some measures bring with them.
+#: The groupings that a rule can choose. The other ones are fixed by the measure.
 GroupBy = Literal["spider", "schedule", "site", "project", "rule"]
 Reminder = Annotated[float, Field(ge=300, le=30 * 86400)]
 Receivers = Annotated[list[_ID], Field(max_length=20)]
@@ -95,7 +95,7 @@ class RuleRequest(Body, json_schema_extra={"examples": [_WISH]}):
 
 
 class RuleEdit(Body, json_schema_extra={"examples": [{"silenced_until": "2027-06-01T12:00:00Z"}]}):
-    """Another `when`, `filter` or `group_by` begins anew: alerts of the rule are forgotten."""
+    """The fields to change. A new `when`, `filter` or `group_by` deletes the rule's alerts, which begin anew."""
 
     name: Name | None = None
     when: AlertCondition | None = None
@@ -129,7 +129,7 @@ class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
 
     @classmethod
     def of(cls, rule: AlertRule, user_id: str, now: datetime) -> Self:
-        """As this user sees it now."""
+        """The rule as this user sees it now."""
         shown = rule.model_dump(include=set(cls.model_fields))
         also = {"rule_id": rule.builtin or rule.id, "all_users": bool(rule.of_all_users), "group_by": rule.grouping}
         also["silenced_until"] = _lasting(rule.silenced_until, now)
@@ -205,7 +205,7 @@ class AlertView(BaseModel, json_schema_extra={"examples": [_ALERT]}):
 
 
 def _lasting(silenced_until: datetime | None, now: datetime) -> datetime | None:
-    """A silence that is over is none."""
+    """The end of the silence; `None` if it is over."""
     return silenced_until if silenced_until is not None and silenced_until > now else None
 
 

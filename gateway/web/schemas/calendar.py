@@ -1,4 +1,4 @@
-"""`GET /schedules/calendar`: what ran, and what will run, between two times."""
+"""`GET /schedules/calendar`: the runs between two times, past and coming."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.schedules.store import ScheduleFilter
 from gateway.web.schemas.schedule import SHOWN_URLS, ComingRun, coming_runs
 from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
 
-#: The time that is shown by default: from three days ago on, for a week.
+#: By default, the calendar begins three days ago and covers a week.
 _BEFORE, _LENGTH = timedelta(days=3), timedelta(days=7)
 _ID = "0d4f5c6b7a8e4f1d9c2b3a4e5f607182"
 _RAN, _DUE = "2027-06-01T07:00:00.000Z", "2027-06-02T07:00:00.000Z"
@@ -85,7 +85,7 @@ class CalendarQuery(QueryModel):
         return ScheduleFilter(**self.model_dump(include={"user_id", "site", "spider", "q"}))
 
     def between(self, now: datetime) -> tuple[datetime, datetime]:
-        """The times from which and until which runs are shown. Raises `InvalidRequestError`."""
+        """The beginning and the end of the shown time. Raises `InvalidRequestError`."""
         try:
             since = self.since or (self.until - _LENGTH if self.until else now - _BEFORE)
             until = self.until or since + _LENGTH
@@ -97,7 +97,7 @@ class CalendarQuery(QueryModel):
 
 
 class PastRun(BaseModel):
-    """What became of an occurrence, or a run that somebody asked for."""
+    """The outcome of an occurrence, or a run that a user has started by hand."""
 
     kind: LedgerKind
     trigger: Trigger = Field(description="`manual`: somebody asked for the run, beside the occurrences.")
@@ -160,7 +160,7 @@ class CalendarSchedule(BaseModel):
 
 
 class SingleCrawl(BaseModel):
-    """A crawl that was asked for with `schedule_at` and no interval, and waits for that time."""
+    """A crawl with `schedule_at` and without an interval that waits for its time."""
 
     job_id: str
     user_id: str

@@ -26,19 +26,19 @@ from gateway.web.schemas.types import (
 )
 
 MAX_RUNS = 1_000_000_000
-#: Fields that say how runs follow each other, and therefore mean nothing for a single run.
+#: Fields that need an interval: they have no meaning for a single run.
 _OF_INTERVALS = ("timezone", "jitter", "overlap", "catch_up", "ends_at", "max_runs")
 
 Moment = Annotated[QueryTime, Field(examples=["2027-06-01T09:00:00+02:00"])]
 Interval = Annotated[Text, Field(min_length=1, max_length=200, examples=["0 9 * * *", "@daily", "every 15m"])]
 ZoneName = Annotated[Text, Field(min_length=1, max_length=100, examples=["Europe/Paris"])]
-# a request is strict, and JSON has no enumerations
+# not strict, because JSON has no enumerations
 OverlapName = Annotated[Overlap, Field(strict=False)]
 CatchUpName = Annotated[CatchUp, Field(strict=False)]
 
 
 class TimingFields(Body, strict=True):
-    """All fields are optional: without any of them a crawl runs now."""
+    """When a crawl runs. All fields are optional: without them, it runs now."""
 
     interval: Interval | None = Field(
         default=None,
@@ -66,12 +66,12 @@ class TimingFields(Body, strict=True):
 
 
 class OptionalTiming(TimingFields):
-    """The interval is optional; without one, no field that belongs to an interval may be given."""
+    """Timing with an optional interval. Without it, the fields that need an interval must be left out."""
 
     @field_validator(*_OF_INTERVALS, mode="after")
     @classmethod
     def _belongs_to_an_interval(cls, value: Any, info: ValidationInfo) -> Any:
-        # an invalid interval is not in `data`, and has an error of its own
+        # if the interval is invalid, it is not in `data`, and has its own error
         if value is not None and info.data.get("interval", "") is None:
             raise ValueError("needs an interval, and the request has none")
         return value
@@ -91,7 +91,8 @@ _DEPLOYED: JsonDict = {
     "max_items": 500,
     "expect": {"min_items": 100, "max_error_rate": 0.05, "fields": {"title": 1, "price": 0.9}},
 }
-#: A crawl by a spider with its own start URLs. The request has a key, so it names no user.
+#: A crawl by a spider with its own start URLs. It has no `user_id`, because the key of the request identifies the
+#: user.
 _OWN_URLS: JsonDict = {"project": "quotesbot", "spider": "toscrape-css"}
 _EXAMPLE: JsonDict = {
     "user_id": "abc123",
@@ -141,8 +142,8 @@ else:
 
 
 class WorkFields(_Limits, strict=True):
-    """What a crawl does, apart from its spider and its start URLs. All fields are optional. The limits among them are
-    made from what `CrawlSpec` declares.
+    """What a crawl does, apart from its spider and its start URLs. All fields are optional. The fields for limits are
+    made from the declarations in `CrawlSpec`.
     """
 
     ignore_cache: bool = Field(
@@ -197,7 +198,7 @@ class _AskedFields(BaseModel):
 
 
 class CrawlRequest(OptionalTiming, WorkFields, _AskedFields):
-    """A crawl: now, later, or again and again. Only `spider` is always required."""
+    """A crawl that runs now, later or repeatedly. Only `spider` is always required."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE, _DAILY, _DEPLOYED, _OWN_URLS]})
 
@@ -207,7 +208,7 @@ class CrawlQuery(QueryModel):
 
 
 class CrawlReceipt(BaseModel, json_schema_extra={"examples": [_RECEIPT, _SCHEDULED]}):
-    """The job that answers the request: a new one, or the one that does the same work already."""
+    """The job for the request: a new job, or an existing job that does the same work."""
 
     job_id: str = Field(description="The job's id, or the schedule's, which can be used in place of a job's id.")
     scheduled: bool = Field(default=False, description="Whether the crawl runs later, or again and again.")

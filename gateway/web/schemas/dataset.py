@@ -143,19 +143,19 @@ GivenSchema = Annotated[
         examples=[{"type": "object", "required": ["price"], "properties": {"price": {"type": "number"}}}],
     ),
 ]
-#: `strict` is for numbers and texts: JSON has no tuples.
+#: Not strict, because JSON has no tuples; the numbers and texts inside are strict.
 GivenExports = Annotated[Exports, Field(strict=False)]
 
 
 class DatasetBody(DatasetOptions, Body, strict=True):
-    """The options of a dataset; those that are left out have their defaults."""
+    """The options of a dataset. An option that is left out has its default."""
 
     item_schema: GivenSchema | None = None
     exports: GivenExports | None = Field(default=None, description="What is written of each run, and where.")
 
 
 class DatasetEdit(DatasetOptions, Body, strict=True):
-    """The options to change; the others stay as they are."""
+    """The options to change. An option that is left out is not changed."""
 
     item_schema: GivenSchema | None = None
     exports: GivenExports | None = Field(default=None, description="All of them: others are written no more.")
@@ -237,7 +237,7 @@ def _by_field(differences: list[Difference]) -> dict[str, ChangedField]:
     return {one.field: ChangedField(previous=one.previous, current=one.current) for one in differences}
 
 
-#: Without one, a page.
+#: The format of a download. Without a format, the answer is a page.
 Format = Annotated[
     Literal["json", "jsonl", "csv", "xlsx", "parquet"] | None,
     Field(description="Download all as a file of this format, without `limit` and `after`."),

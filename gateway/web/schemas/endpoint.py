@@ -77,7 +77,7 @@ ScheduleId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
 class FilterBody(Body, json_schema_extra={"examples": [_FILTER]}):
-    """Of which crawls it is told: those that have one of the values of each field that is given."""
+    """Which crawls the endpoint receives events of. A crawl must have one of the values of each given field."""
 
     projects: list[Name] = Few
     spiders: list[Name] = Few
@@ -219,7 +219,7 @@ class DeliveriesQuery(QueryModel):
 
 
 class ResendRequest(Body, json_schema_extra={"examples": [{"missing": True, "since": "2027-06-01T09:00:00Z"}]}):
-    """Which deliveries are called once more, of those that have no call to come."""
+    """Which deliveries are sent again. Deliveries that still have a call to come are left out."""
 
     deliveries: Annotated[list[Annotated[str, Field(pattern="^[0-9a-f]{32}$")]], Field(max_length=200)] = Field(
         default=[], description="These."

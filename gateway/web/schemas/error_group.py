@@ -1,4 +1,4 @@
-"""How the API shows errors, grouped by what they are."""
+"""How the API shows error groups."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Kind = Literal["exception", "log", "status", "download", "crawl"]
 
 
 class ErrorRunView(BaseModel):
-    """A run that has had it."""
+    """A run with errors of the group."""
 
     job_id: str
     version: str | None = Field(description="Of the project; `null` if the crawl named none.")
@@ -79,7 +79,7 @@ class DayErrorsView(BaseModel):
 
 
 class ErrorExampleView(BaseModel):
-    """The first such error of the last run."""
+    """The first error of the group in the last run."""
 
     job_id: str
     attempt: int
@@ -100,7 +100,7 @@ def position_of(example: ErrorExample) -> str | None:
 
 
 class _What(BaseModel):
-    """What the errors of a group have in common."""
+    """The facts that all errors of a group have in common."""
 
     error_id: str = Field(description="The same for all runs of this user's spider.")
     kind: str = Field(
@@ -135,7 +135,7 @@ class ErrorView(_What, json_schema_extra={"examples": [_ERROR]}):
 
     @classmethod
     def of(cls, group: ErrorGroup, gone: Gone, since: datetime | None = None) -> Self:
-        """With the days since then."""
+        """The view of a group; `days` begin at `since`."""
         first = f"{since:%Y-%m-%d}" if since else ""
         resolved = group.resolved
         return cls(

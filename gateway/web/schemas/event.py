@@ -91,7 +91,7 @@ _ENDPOINT: JsonDict = {
 
 
 class JobEventData(BaseModel, json_schema_extra={"examples": [_JOB]}):
-    """What is known of the job when it happens; fields that it has not are missing."""
+    """The facts about the job at the time of the event. Fields without a value are left out."""
 
     job_id: str
     seq: int = Field(description="It counts up within the job; calls may arrive in another order.")
@@ -120,7 +120,7 @@ class JobEventData(BaseModel, json_schema_extra={"examples": [_JOB]}):
 
 
 class RunEventData(JobEventData, json_schema_extra={"examples": [{**_JOB, **_RUN}]}):
-    """A run of a dataset: its job, and of `dataset.changed` what it has changed."""
+    """A run of a dataset: its job, and for `dataset.changed` the numbers of its changes."""
 
     items: int | None = Field(default=None, description="Items that the run has found.")
     new: int | None = None
@@ -132,7 +132,7 @@ class RunEventData(JobEventData, json_schema_extra={"examples": [{**_JOB, **_RUN
 
 
 class ItemsEventData(BaseModel, json_schema_extra={"examples": [_ITEMS]}):
-    """How many items a running job has. The items themselves are read from `items_url`, from where one has ended."""
+    """How many items a running job has. The items themselves can be read at `items_url`."""
 
     job_id: str
     user_id: str
@@ -174,7 +174,7 @@ class NodeEventData(BaseModel, json_schema_extra={"examples": [_NODE]}):
 
 
 class DeployEventData(BaseModel, json_schema_extra={"examples": [_DEPLOY]}):
-    """A version that has become the latest of its project, or that a node does not take."""
+    """A version that has become the latest of its project, or that a node refuses."""
 
     project: str
     version: str
@@ -191,7 +191,7 @@ class EndpointEventData(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
 
 
 class AlertEventData(BaseModel, json_schema_extra={"examples": [_ALERT]}):
-    """An alert: what one rule says of one group, such as a spider."""
+    """An alert: the state of one rule for one group, such as a spider."""
 
     alert_id: str
     rule_id: str
@@ -251,7 +251,7 @@ class EndpointEventBody(EventBody):
     data: EndpointEventData
 
 
-#: Which body each event has.
+#: By event: the model of its body.
 BODIES: dict[EventType, type[EventBody]] = {
     **dict.fromkeys(EventType, JobEventBody),
     EventType.ITEMS_BATCH: ItemsEventBody,
@@ -267,12 +267,14 @@ BODIES: dict[EventType, type[EventBody]] = {
 
 
 def described_events() -> APIRouter:
-    """The events as routes of whoever is called; none of them is one of ours."""
+    """The events as routes for the documentation. They describe calls of receivers, and are not routes of the
+    gateway.
+    """
     router = APIRouter(tags=["signals"])
     for kind, body in BODIES.items():
 
         def call(body: BaseModel) -> None:
-            """Answer with 2xx within ten seconds. Signed as Standard Webhooks has it."""
+            """Answer with 2xx within ten seconds. The call is signed by Standard Webhooks."""
 
         call.__annotations__ = {"body": body, "return": None}
         router.add_api_route(

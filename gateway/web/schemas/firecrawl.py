@@ -1,4 +1,4 @@
-"""What clients of Firecrawl's version 2 send and are answered, in the names of that API; and what it is in ours."""
+"""The requests and answers of Firecrawl's API, version 2, in its own names, and their conversion to our API."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from gateway.web.schemas.types import Body, Text, Timestamp, UrlText
 
 #: The spider whose items are Firecrawl's documents.
 SPIDER = "pages"
-#: Milliseconds that a call waits for its answer, unless it says how long; and the longest.
+#: Milliseconds for which a call waits for its answer: the default, and the maximum.
 USUAL_TIMEOUT = 60_000
 LONGEST_TIMEOUT = 300_000
-#: Pages of a crawl, and links of a map, unless the call says how many.
+#: The default number of pages of a crawl, and of links of a map.
 USUAL_LIMIT = 10_000
 USUAL_LINKS = 5000
 MOST_LINKS = 100_000
 _MOST_CONCURRENT = 64
-#: The names of formats there, and the spider's.
+#: By Firecrawl's name of a format: the spider's name.
 _FORMATS = {"markdown": "markdown", "html": "html", "rawHtml": "raw_html", "links": "links"}
 
 
 def _named(value: Any) -> Any:
-    """A format may be an object that has its name in `type`."""
+    """The name of a format, which may also be an object with the name in `type`."""
     return value["type"] if isinstance(value, dict) and value.keys() == {"type"} else value
 
 
 Format = Annotated[Literal["markdown", "html", "rawHtml", "links"], BeforeValidator(_named)]
 Patterns = Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=50)]
-#: An option that nothing here can do: only not to want it is possible.
+#: An option that is not supported here: only `false` is accepted.
 Never = Literal[False]
-#: An option that makes no difference here.
+#: An option that has no effect here: any value is accepted.
 Ignored = Any
 
 
@@ -52,7 +52,7 @@ class _Options(Body):
 
 
 class FirecrawlOptions(_Options):
-    """How a page is fetched and given. Options that are not listed are refused by name."""
+    """How a page is fetched and returned. Options that are not listed are refused by name."""
 
     formats: Annotated[list[Format], Field(max_length=10)] | None = None
     only_main_content: bool | None = None
@@ -100,7 +100,7 @@ class FirecrawlOptions(_Options):
         return {**({"headers": headers} if headers else {}), **({"user_agent": agents[0]} if agents else {})}
 
     def body(self, urls: list[str], **more: Any) -> dict[str, Any]:
-        """That of a `POST /crawl` of these pages alone."""
+        """The body of a `POST /crawl` that fetches only these pages."""
         return crawl_body(urls, self.params(), self.fetch(), depth=0, **more)
 
 
@@ -134,7 +134,7 @@ class FirecrawlBatch(FirecrawlOptions):
     max_concurrency: int | None = Field(default=None, ge=1)
 
     def split(self) -> tuple[list[str], list[str]]:
-        """The URLs that are some, and those that are left out because they are none."""
+        """The valid URLs, and the invalid ones, which are left out."""
         if self.ignore_invalid_urls is False:
             return self.urls, []
         urls = [url for url in self.urls if _is_url(url)]
@@ -177,7 +177,7 @@ class FirecrawlCrawl(_Options):
     scrape_options: FirecrawlOptions | None = None
 
     def body(self, **more: Any) -> dict[str, Any]:
-        """That of a `POST /crawl`."""
+        """The body of a `POST /crawl`."""
         page, limit = self.scrape_options or FirecrawlOptions(), self.limit or USUAL_LIMIT
         params = {
             "include": self.include_paths or [],
@@ -196,7 +196,7 @@ class FirecrawlCrawl(_Options):
             page.fetch() | pause | _concurrency(self.max_concurrency),
             depth=self.max_discovery_depth,
             max_items=limit,
-            # sitemaps count as pages, but give no item
+            # not with sitemaps, which count as pages although they yield no item
             max_pages=limit if self.sitemap == "skip" else None,
             **more,
         )
@@ -217,7 +217,7 @@ class FirecrawlMap(_Options):
         return min(self.timeout or USUAL_TIMEOUT, LONGEST_TIMEOUT) / 1000
 
     def bodies(self) -> list[dict[str, Any]]:
-        """Those of the crawls that find the links: of the page itself, and of the site's sitemaps."""
+        """The bodies of the crawls that find the links: one for the page itself, and one for the site's sitemaps."""
         params: dict[str, Any] = {"subdomains": self.include_subdomains is not False}
         page = crawl_body([self.url], params | {"formats": ["links"]}, {}, depth=0, max_pages=1)
         sitemap = crawl_body([self.url], params, {}, max_items=self.limit) | {"spider": "sitemap"}
@@ -329,7 +329,7 @@ class FirecrawlStatus(_Answer):
     def of(
         cls, job: dict[str, Any], pages: list[FirecrawlPage], following: str | None, days: float
     ) -> FirecrawlStatus:
-        """`job` is what `GET /jobs/{job_id}/status` says; `days` is how long items are kept."""
+        """`job`: the answer of `GET /jobs/{job_id}/status`; `days`: how long items are kept."""
         status, found = JobStatus(job["status"]), job["items_count"]
         ended = status in FINAL_STATUSES
         last = datetime.fromisoformat(job["finished_at"] or job["created_at"])
@@ -384,7 +384,7 @@ class FirecrawlCancelled(_Answer):
     status: Literal["cancelled"] = "cancelled"
 
 
-#: There are no credits here; clients want a number of what is left.
+#: The number of remaining credits: there are no credits here, but clients expect a number.
 ENDLESS = 1_000_000_000
 
 

@@ -1,4 +1,6 @@
-"""How the API shows a job: its status (`JobStatusView`), its line in a list (`JobSummary`), and all (`JobDetail`)."""
+"""How the API shows a job: its status (`JobStatusView`), its line in a list (`JobSummary`), and all its facts
+(`JobDetail`).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class SlotView(BaseModel):
 
 
 class StandingView(BaseModel):
-    """What is said of a job, and of a schedule where a job may be meant."""
+    """The fields of a job, or of a schedule whose id is used in place of a job's id."""
 
     job_id: str
     status: JobStatus
@@ -90,7 +92,7 @@ class StandingView(BaseModel):
 
 
 class JobStatusView(StandingView):
-    """The status and progress of a job. It is small enough to poll."""
+    """The status and progress of a job. The answer is small enough to be polled."""
 
     kind: Literal["job"]
 
@@ -180,7 +182,7 @@ class BulkRefusal(BaseModel):
 
 
 class BulkReport(BaseModel, json_schema_extra={"examples": [_BULK_REPORT]}):
-    """What this call has done."""
+    """The result of this call."""
 
     action: Action
     matched: int | None = Field(
@@ -261,7 +263,7 @@ class ProgressView(Progress):
     can_go_on: bool | None = Field(
         default=None, description="Whether the crawl goes on where it is if it is interrupted or paused."
     )
-    # the job's documents have a plain `datetime` here
+    # declared again, because the stored model has a plain `datetime`
     at: Timestamp | None = None
 
 
@@ -382,7 +384,7 @@ class JobsHealth(BaseModel):
 
 
 def _standing(job: Job | ListedJob, queue_position: int | None) -> dict[str, Any]:
-    """The fields of `JobStatusView`; only the store knows the queue position."""
+    """The fields of `JobStatusView`. The queue position is an argument, because only the store knows it."""
     waiting = job.status is JobStatus.PENDING
     progress = job.progress or Progress()
     return {

@@ -81,7 +81,7 @@ class PreviewProblem(BaseModel):
 
 
 class PreviewAnswer(BaseModel):
-    """Which job or schedule would answer the request."""
+    """The job or schedule that the request would get."""
 
     cached: bool = Field(description="Whether a job or schedule that exists answers.")
     scheduled: bool = Field(description="Whether the crawl would run later, or again and again.")
@@ -105,7 +105,7 @@ class PreviewAnswer(BaseModel):
 
 
 class PreviewPlace(BaseModel):
-    """Where the new job would run, if it were asked for now."""
+    """Where a new job would run now."""
 
     node: str | None = Field(description="The node that would get it; null if it would have to wait.")
     waiting_reason: WaitingReason | None = Field(description="Why it would have to wait.")
@@ -113,7 +113,7 @@ class PreviewPlace(BaseModel):
 
 
 class PreviewedSchedule(BaseModel):
-    """The times that were asked for, with the defaults of what was left out."""
+    """The requested timing, with defaults for the fields that were left out."""
 
     interval: str | None
     timezone: str
@@ -140,7 +140,7 @@ Runs = Annotated[
 
 
 class CrawlPreview(BaseModel, json_schema_extra={"examples": [_ACCEPTED, _REFUSED]}):
-    """What `POST /crawl` would answer now. Nothing is made, and nothing is reserved."""
+    """What `POST /crawl` would answer now. No job is made, and nothing is reserved."""
 
     accepted: bool
     problems: list[PreviewProblem] = Field(description="Why it would be refused.")
@@ -154,13 +154,13 @@ class CrawlPreview(BaseModel, json_schema_extra={"examples": [_ACCEPTED, _REFUSE
 
     @classmethod
     def refused(cls, error: DiscoveryBotError) -> CrawlPreview:
-        """The preview of a request that cannot be understood: it has the error, and nothing else."""
+        """The preview of an invalid request: it has only the error."""
         problems = [PreviewProblem.of(error)]
         return cls(accepted=False, problems=problems, answer=None, place=None, schedule=None, runs=[], crawl=None)
 
     @classmethod
     def of(cls, forecast: Forecast, when: When | None, cache_ttl: int, now: datetime) -> CrawlPreview:
-        """The preview of a request that was understood. `cache_ttl` is in seconds."""
+        """The preview of a valid request. `cache_ttl` is in seconds."""
         scheduled, known = when is not None, forecast.known
         reason = _reason(forecast, when, cache_ttl)
         place = PreviewPlace(**forecast.place._asdict()) if forecast.place else None
@@ -170,7 +170,7 @@ class CrawlPreview(BaseModel, json_schema_extra={"examples": [_ACCEPTED, _REFUSE
             answer=None if forecast.refusals else PreviewAnswer.of(known, reason, scheduled=scheduled),
             place=place,
             schedule=PreviewedSchedule.of(when) if when else None,
-            # no run is known if the time zone is wrong
+            # without a valid time zone, no run is known
             runs=coming_runs(forecast.runs, when.timezone, now) if when and forecast.runs else [],
             crawl=CrawlView.of(forecast.order.crawl),
         )

@@ -73,7 +73,7 @@ _ENTRY: JsonDict = {
     "reason": None,
     "rev": 1,
 }
-#: Start URLs that a list shows of each schedule.
+#: A list shows at most this many start URLs of each schedule.
 SHOWN_URLS = 10
 _MINUTE = timedelta(minutes=1)
 
@@ -166,7 +166,7 @@ class ComingRun(BaseModel):
 
 
 class SchedulePreview(BaseModel, json_schema_extra={"examples": [_PREVIEW]}):
-    """The coming runs, over changes of daylight-saving time."""
+    """The coming runs, with changes of daylight-saving time."""
 
     schedule_id: str
     interval: str
@@ -181,7 +181,7 @@ class SchedulePreview(BaseModel, json_schema_extra={"examples": [_PREVIEW]}):
 
 
 class LedgerEntryView(BaseModel, json_schema_extra={"examples": [_ENTRY]}):
-    """The decision on one occurrence, or a run that somebody asked for."""
+    """The decision on one occurrence, or a run that a user has started by hand."""
 
     kind: LedgerKind
     trigger: Trigger = Field(description="`manual`: somebody asked for the run, beside the occurrences.")
@@ -222,7 +222,7 @@ def coming_runs(moments: Sequence[OccurrenceTime], timezone: str, now: datetime)
 
 
 def local_time(moment: datetime, timezone: str) -> str:
-    """The local time with its offset; it has milliseconds only if jitter has made some."""
+    """The local time with its offset. Milliseconds are shown only if they are not zero, because of jitter."""
     local = moment.astimezone(parse_time_zone(timezone))
     return local.isoformat(timespec="milliseconds" if local.microsecond else "seconds")
 
@@ -253,7 +253,7 @@ def _summary(schedule: Schedule) -> dict[str, Any]:
 
 # --- requests about schedules
 
-#: The value of `run` for the current run, or else the latest one.
+#: The value of `run` that means the current run, or else the latest run.
 LAST_RUN = "last"
 _NEW: JsonDict = {
     "user_id": "abc123",
@@ -266,14 +266,16 @@ _NEW: JsonDict = {
 
 
 class ScheduleRequest(CrawlRequest, json_schema_extra={"examples": [_NEW]}):
-    """As `POST /crawl`, with an interval, which is required here, and a name."""
+    """Like `POST /crawl`, with a required interval and a name."""
 
     interval: Interval = Field(description="Five-field cron, a name such as `@daily`, or `every 15m`.")
     name: Name | None = None
 
 
 class ScheduleChange(TimingFields, WorkFields):
-    """A given field replaces the old one as a whole; an absent field stays. Null stands for the default."""
+    """The fields to change. A given field replaces the old value completely; null sets the default. An absent field
+    is not changed.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"interval": "30 8 * * MON-FRI", "timezone": "Europe/Paris"}]}
@@ -281,7 +283,7 @@ class ScheduleChange(TimingFields, WorkFields):
 
     name: Name | None = None
     ignore_cache: bool = Field(default=True, description="Whether runs fetch all pages without the HTTP cache.")
-    # these fields have no default, so null cannot stand for it; a `default_factory` keeps a default out of the schema
+    # null is not allowed for these fields, because they have no default; a `default_factory` is not in the schema
     spider: Name = Field(default_factory=str, description="A spider of `GET /spiders`.")
     start_urls: StartUrls = Field(default_factory=list)
     interval: Interval = Field(
@@ -338,8 +340,8 @@ _NEVER_RUN: dict[str, Any] = {
 
 
 class ScheduleStatusView(StandingView):
-    """A schedule as the routes of jobs show it: `scheduled` until it ends. Counts and times are those of the run
-    under way, or of the one before.
+    """A schedule as the routes of jobs show it: its status is `scheduled` until it ends. The counts and times are
+    those of the current run, or else of the last run.
     """
 
     kind: Literal["schedule"]

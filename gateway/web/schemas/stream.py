@@ -1,4 +1,4 @@
-"""Events of the event streams, as `/openapi.json` describes them: which stream has which, and the data of each."""
+"""The events of the event streams and their data, for `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _REFERENCE = "#/components/schemas/{model}"
 
 
 class LogLineData(BaseModel):
-    """A line of the log. Of a line that belongs to the one before, such as a traceback's, it is not said when and by
-    whom it was written.
+    """A line of the log. A line that belongs to the line before it, such as a line of a traceback, has no time and no
+    logger.
     """
 
     ts: str | None = Field(default=None, description="When it was written, in UTC.")
@@ -32,7 +32,7 @@ class LogLineData(BaseModel):
 
 
 class StatusData(BaseModel):
-    """What has changed. Fields without a value are missing."""
+    """The fields that have changed. Fields without a value are left out."""
 
     status: JobStatus
     attempt: int
@@ -44,7 +44,7 @@ class StatusData(BaseModel):
 
 
 class GapData(BaseModel):
-    """Lines that are gone for good: from one position to another."""
+    """Lines that cannot be sent any more: from one position to another."""
 
     from_: str = Field(alias="from", examples=["1-20480"])
     to: str = Field(examples=["1-40960"])
@@ -64,7 +64,7 @@ class JobProgressData(ProgressView, OfJob):
 
 
 class SnapshotData(BaseModel):
-    """All jobs that the stream follows, as they are when it begins."""
+    """The state of all jobs that the stream follows, at its beginning."""
 
     jobs: list[JobStatusView]
 
@@ -102,10 +102,11 @@ CHANGES = (Streamed("StreamedChange", "change", ChangeView),)
 def event_content(
     events: tuple[Streamed, ...], example: str | None = None, *, or_text: bool = False
 ) -> dict[str, Any]:
-    """What a route's `content` says of its event stream. `itemSchema` is that of an event, as OpenAPI 3.2 has it.
+    """A route's `content` for its event stream in the OpenAPI document. `itemSchema` is the schema of one event, as
+    in OpenAPI 3.2.
 
-    Generators of clients take `schema` for what the data of an event is. They look at the first kind of content only:
-    `or_text` says that the same route answers with plain text as well.
+    Client generators read `schema` as the type of an event's data, and read only the first kind of content.
+    `or_text`: whether the same route may also answer with plain text.
     """
     references = {one.event: _REFERENCE.format(model=one.schema) for one in events}
     item = {

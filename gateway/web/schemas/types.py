@@ -1,4 +1,6 @@
-"""The types that requests and answers share. A request's are strict: nothing is guessed from the wrong type."""
+"""The types that requests and answers share. In requests they are strict: a value of another type
+is not converted.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.jobs.queries import JobFilter
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d)")
-#: ASCII's controls, and what JSON can spell but UTF-8 cannot.
+#: ASCII's control characters, and half surrogate pairs, which JSON can contain but UTF-8 cannot.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _BOOLEANS = {"true": True, "false": False}
-#: Bytes of JSON that one job's `params` may have, and how deep they may nest.
+#: The largest `params` of a job, in bytes of JSON, and their deepest nesting.
 MAX_PARAMS_BYTES = 64 << 10
 MAX_PARAMS_DEPTH = 16
-#: Values in them: each is looked at, and some (selectors, patterns) are compiled.
+#: The largest number of values in `params`: each is checked, and some (selectors, patterns) are compiled.
 MAX_PARAMS_VALUES = 5000
 _INT64 = 1 << 63
 
@@ -59,7 +61,7 @@ def _printable(text: str) -> str:
 
 
 def _storable(value: Any, depth: int = 0) -> None:
-    """Refuse what BSON or strict JSON cannot hold, before anything is written."""
+    """Refuse values that BSON or strict JSON cannot store, before anything is written."""
     if depth > MAX_PARAMS_DEPTH:
         raise ValueError(f"must not nest deeper than {MAX_PARAMS_DEPTH} levels")
     if isinstance(value, dict):
@@ -95,41 +97,42 @@ def _check_params(params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-#: In an answer: `2027-06-01T09:00:01.250Z`.
+#: A time in an answer: `2027-06-01T09:00:01.250Z`.
 Timestamp = Annotated[
     datetime,
     PlainSerializer(to_iso, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-#: In a request: a time with an offset; UTC afterwards.
+#: A time in a request: it must have an offset, and is converted to UTC.
 QueryTime = Annotated[
     datetime,
     BeforeValidator(_parse_time, json_schema_input_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-#: In a query: `true` or `false`, nothing else.
+#: A boolean in a query: only `true` or `false`.
 QueryBoolean = Annotated[bool, BeforeValidator(_parse_boolean), Field(strict=True)]
 #: Visible text in one line.
 Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*$"})]
-#: `next` of the page before, in lists with the newest first. The store that reads it says what is wrong with it.
+#: The `next` of the previous page, in lists with the newest first. The store that reads it reports invalid cursors.
 Cursor = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": "^[0-9]{1,14}-[0-9a-f]{32}$"})]
 #: No spaces, no colon (it separates the parts of Redis keys), no control characters.
 UserId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._@+|~=-]+$", min_length=1, max_length=128)]
 Name = Annotated[Text, Field(min_length=1, max_length=100)]
 Tag = Annotated[Text, Field(min_length=1, max_length=100)]
-#: As long as a URL may be in every browser.
+#: The longest URL that every browser accepts.
 UrlText = Annotated[Text, Field(min_length=1, max_length=2083)]
-#: Text to look for in a list.
+#: Text to search for in a list.
 SearchText = Annotated[Text, Field(min_length=1, max_length=200)]
 Params = Annotated[dict[str, Any], AfterValidator(_check_params)]
-#: Variables, which no error quotes. `gateway/contract/environment.py` says which names and values are allowed.
+#: Environment variables. Errors never quote them. `gateway/contract/environment.py` decides which names and values
+#: are allowed.
 Variables = Annotated[
     dict[Annotated[str, Field(pattern=VARIABLE_PATTERN)], Annotated[str, Field(max_length=MAX_CRAWL_BYTES)]],
     Field(max_length=MAX_VARIABLES, repr=False),
 ]
 
 
-#: Unknown fields that are refused by name. A body has room for thousands, and each takes time on the event loop.
+#: At most this many unknown fields are refused by name: a body may have thousands, and each error takes time.
 _MOST_UNKNOWN = 20
 
 
@@ -147,10 +150,10 @@ class Body(BaseModel, extra="forbid"):
 
 
 class QueryModel(Body):
-    """Parameters of a query. Unknown ones are refused: a misspelt filter would show everything."""
+    """The parameters of a query. Unknown parameters are refused, because a misspelt filter would have no effect."""
 
 
-#: The beginning of an id. Shorter ones fit too many ids to be of use.
+#: The beginning of an id. A shorter one would match too many ids.
 IdPrefix = Annotated[str, Field(pattern="^[0-9a-f]{4,32}$")]
 
 
@@ -213,7 +216,7 @@ class JobPointsQuery(JobCountQuery):
 
 
 class RowsQuery(QueryModel):
-    """The query of routes whose records can be downloaded as a table, too."""
+    """The query of routes whose records can also be downloaded as a table."""
 
     format: Literal["json", "jsonl", "csv"] = "json"
     escape_formulas: QueryBoolean | None = Field(
