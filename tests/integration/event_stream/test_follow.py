@@ -164,7 +164,7 @@ async def test_progress_comes_with_the_position_and_not_for_every_report(
     job.write(lines(1, 3))
     async with streams.listen(job.id) as listener:
         await listener.until("log", 3)
-        # the lines are read from a store, perhaps before messages arrive; of this progress there is nothing in MongoDB
+        # the lines are read from a store, perhaps before messages arrive, and MongoDB lacks this progress
         hears = partial(redis_client.pubsub_numsub, job_channel(job.id))
         await asyncio.to_thread(wait_until, lambda: hears()[0][1], what="the subscription")
         for pages in range(200):
