@@ -17,6 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -176,7 +177,13 @@ def _set_dumpable(value: int) -> None:
 
 def _prctl(option: int, value: int | bytes) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+        _libc().prctl(option, value, 0, 0, 0)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    """Made once, and shared by forks: each one is a class of its own, and each crawl would make three of them."""
+    return ctypes.CDLL(None)
 
 
 # --- all processes, in one pass over /proc
@@ -238,6 +245,7 @@ MINDER = b"crawl-minder"
 #: Whether processes can have a minder.
 CAN_MIND = sys.platform == "linux"
 _PID = struct.Struct("!q")
+_ALL_SIGNALS = signal.valid_signals()
 
 
 def adopt_descendants() -> None:
@@ -295,7 +303,7 @@ def _withdraw() -> None:
     """Give up this process's signals, terminal and descriptors, except one to `/dev/null`."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
     os.setsid()
     _prctl(_SET_NAME, MINDER)
     redirect(os.open(os.devnull, os.O_WRONLY))
