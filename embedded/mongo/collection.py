@@ -200,9 +200,11 @@ class Collection:
         if body == found.body:
             return False
         changes: list[tuple[Index, set[bytes], set[bytes], int]] = []
-        old_fields, new_fields, changed = Fields(found.document), Fields(new), _Changed(found.document, new)
+        old_fields, new_fields = Fields(found.document), Fields(new)
+        roots = frozenset[str]().union(*(index.spec.roots for index in self.indexes.values()))
+        changed = {name for name in roots if _has_changed(found.document.get(name, MISSING), new.get(name, MISSING))}
         for index in self.indexes.values():
-            if not any(map(changed, index.spec.roots)):
+            if index.spec.roots.isdisjoint(changed):
                 continue
             old_keys, _ = index.spec.keys(old_fields)
             new_keys, multikey = index.spec.keys(new_fields)
@@ -291,29 +293,14 @@ class Collection:
         return row is not None and row[0] == found.body
 
 
-class _Changed:
-    """Tests whether an update has changed a field: most updates change few fields, so most indexes
-    stay as they are.
-    """
-
-    def __init__(self, old: Document, new: Document) -> None:
-        self._old, self._new = old, new
-        self._known: dict[str, bool] = {}
-
-    def __call__(self, name: str) -> bool:
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = self._look(self._old.get(name, MISSING), self._new.get(name, MISSING))
-        return known
-
-    @staticmethod
-    def _look(old: Any, new: Any) -> bool:
-        if type(old) is not type(new):
-            return True
-        # compared as BSON, because inside of these 1 and true are equal for Python, but not for an index
-        if isinstance(old, dict | list):
-            return bson.encode({"": old}, codec_options=CODEC) != bson.encode({"": new}, codec_options=CODEC)
-        return bool(old != new)
+def _has_changed(old: Any, new: Any) -> bool:
+    """Whether an update has changed a field. Most updates change few fields, so most indexes stay as they are."""
+    if type(old) is not type(new):
+        return True
+    # compared as BSON, because inside of these 1 and true are equal for Python, but not for an index
+    if isinstance(old, dict | list):
+        return bson.encode({"": old}, codec_options=CODEC) != bson.encode({"": new}, codec_options=CODEC)
+    return bool(old != new)
 
 
 def _encoded(document: Document) -> bytes:

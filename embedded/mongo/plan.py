@@ -145,7 +145,10 @@ def _is_point(value: Any) -> bool:
 
 def choose(indexes: Iterable[Index], query: Document, sort: Sort = ()) -> QueryPlan:
     """The best plan."""
-    conditions = IndexConditions.of(query)
+    indexes, conditions = list(indexes), IndexConditions.of(query)
+    if "_id" in conditions.equal:
+        # one document at most, whatever the other conditions are: most commands ask for one, of many indexes
+        indexes = [index for index in indexes if index.spec.name == ID_INDEX] or indexes
     # an index is useful only if its first field is in the query or in the sort
     asked = (conditions.equal, conditions.among, conditions.ranges, conditions.either)
     names = {*chain.from_iterable(asked), *(name for name, _ in sort)}
