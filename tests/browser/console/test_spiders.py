@@ -17,11 +17,13 @@ from gateway.jobs.job import Attempt, JobStatus
 from gateway.jobs.run_days import RunDays
 
 ADDRESS = "/console/spiders/shop/prices"
+#: Of all runs: midnight may be over when a page names their days.
+NOW = utc_now()
 
 
 def run(console: Console, day: int, status: JobStatus, items: int, **spec: str) -> str:
     """One that ended so many days ago, after a minute for each ten items."""
-    end = utc_now() - timedelta(days=day)
+    end = NOW - timedelta(days=day)
     job = make_job(
         spec=CrawlSpec(**{"spider": "prices", "project": "shop", "start_urls": ("http://shop.example/",), **spec}),
         status=status,
@@ -125,5 +127,5 @@ async def test_how_the_runs_of_a_month_and_of_three_went_is_seen_day_by_day(
 
 
 def named(days: int) -> str:
-    day = utc_now() - timedelta(days=days)
+    day = NOW - timedelta(days=days)
     return f"{day.day} {day:%B}"

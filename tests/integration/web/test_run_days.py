@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -34,6 +34,12 @@ class SummedBoard(NamedTuple):
     board: Board
     keys: dict[str, str]
     schedule_id: str
+    #: When it was filled: midnight may be over when it is asked.
+    at: datetime
+
+    def runs(self, *ago: int) -> dict[str, int]:
+        """How many there should be on each day that has some: today, yesterday and so on."""
+        return {str((self.at - timedelta(days=days)).date()): runs for days, runs in enumerate(ago)}
 
     def days(self, address: str, who: str, **query: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self.ask(address, who, **query).raise_for_status().json()
@@ -52,13 +58,13 @@ def summed(serve: Serve, settings: Settings) -> Iterator[SummedBoard]:
         keys = {user: str(issue.issue(user, [scope]).token) for user, scope in of.items()}
         schedule = make_schedule(user_id="ada")
         ScheduleStore(board.database).insert(schedule)
+        now = utc_now()
         for user, status, days in RUNS:
-            add_run(board, user, JobStatus(status), days, schedule.id)
-        yield SummedBoard(board, keys, schedule.id)
+            add_run(board, user, JobStatus(status), now - timedelta(days=days), schedule.id)
+        yield SummedBoard(board, keys, schedule.id, now)
 
 
-def add_run(board: Board, user: str, status: JobStatus, days: int, schedule_id: str) -> None:
-    end = utc_now() - timedelta(days=days)
+def add_run(board: Board, user: str, status: JobStatus, end: datetime, schedule_id: str) -> None:
     spec = CrawlSpec(project="shop", spider="prices", start_urls=("http://a.example/",), site="board")
     times = {"started_at": end - timedelta(seconds=64), "finished_at": end}
     counts = Progress(completed_pages=30, items_count=10, errors_count=2)
@@ -70,11 +76,11 @@ def add_run(board: Board, user: str, status: JobStatus, days: int, schedule_id: 
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_admins_get_the_days_of_all_users_and_others_their_own(summed: SummedBoard, address: str) -> None:
-    for who, runs in (("ada", [1, 1]), ("root", [2, 1])):
-        found = summed.days(address, who)
-        assert [day["runs"] for day in found["days"]] == [*[0] * 28, *runs]
+    for who, runs, query in (("ada", (1, 1), {}), ("root", (1, 2), {}), ("root", (1, 1), {"user_id": "ada"})):
+        found = summed.days(address, who, **query)
+        assert len(found["days"]) == 30
+        assert {day["day"]: day["runs"] for day in found["days"] if day["runs"]} == summed.runs(*runs)
         assert found["total"]["runs"] == sum(runs)
-    assert summed.days(address, "root", user_id="ada") == summed.days(address, "ada")
     assert summed.ask(address, "ada", user_id="bob").status_code == HTTPStatus.FORBIDDEN
 
 
