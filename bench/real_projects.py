@@ -25,7 +25,7 @@ from bench.stock_scrapyd import write_project
 from bench.table import Row
 from gateway.contract.reasons import Reason
 
-#: How many of them have to run, as issue K asks for.
+#: How many of them have to run.
 WANTED = 25
 #: Of each project, how many spiders are tried until one runs: many want arguments of their own.
 TRIED = 3
