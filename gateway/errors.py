@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -119,6 +120,15 @@ class ScopeMissingError(ForbiddenError):
         """`field`: of the body, if the request needs the scope for its sake alone."""
         what, named = (f"{field}: this", {"field": field}) if field else ("this", {})
         super().__init__(f"{what} needs a key with the scope '{scope}'", detail={"scope": scope, **named})
+
+
+class ProjectsOnlyError(ForbiddenError):
+    """The caller's key reads some projects alone, and what is asked for is not of projects."""
+
+    def __init__(self, projects: Sequence[str]) -> None:
+        named = f"the project{'s' if len(projects) > 1 else ''} {', '.join(map(repr, projects))}"
+        message = f"this key reads {named} alone, and what is asked for is not kept by project"
+        super().__init__(message, detail={"projects": list(projects)})
 
 
 class NotYourUserError(ForbiddenError):

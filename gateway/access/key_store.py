@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import KeyBudget
+from gateway.projects.catalog import project_name
+from gateway.projects.eggs import PROJECT_NAME
 from gateway.sites.site import OPERATOR
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document, Repeating
@@ -27,7 +29,9 @@ USE_NOTED_EVERY = timedelta(minutes=10)
 #: again until they expire.
 MOST_ENDED = 1000
 _KEY = TypeAdapter(ApiKey)
-_APART = frozenset({"id", "ended_sessions", "budget"})
+_APART = frozenset({"id", "ended_sessions", "budget", "projects"})
+#: Most projects of one key.
+MOST_PROJECTS = 20
 
 
 class KeyStore:
@@ -41,7 +45,8 @@ class KeyStore:
         """Insert the key; returns whether there was none with its id."""
         document = {name: value for name, value in key._asdict().items() if name not in _APART and value is not None}
         try:
-            new = {**document, "_id": key.id, **(_stored_budget(key) or _stored(key.scopes))}
+            rights = _stored_projects(key) or _stored_budget(key) or _stored(key.scopes)
+            new = {**document, "_id": key.id, **rights}
             # compared by its secret, so that another key with the same id is not taken for this one
             Repeating(self._keys).insert_one(new, ours=["sha256"])
         except DuplicateKeyError:
@@ -123,8 +128,20 @@ def _stored_budget(key: ApiKey) -> Document:
     return {"scopes": [Scope.READ], "within_budget": within, "budget": key.budget.model_dump(exclude_none=True)}
 
 
+def _stored_projects(key: ApiKey) -> Document:
+    """A key that reads some projects is stored as one that has expired, with no scope: a gateway that does not know
+    projects refuses it.
+    """
+    if not key.projects:
+        return {}
+    expires = {} if key.expires_at is None else {"projects_until": key.expires_at}
+    return {"scopes": [], "expires_at": key.created_at, "projects": list(key.projects), **expires}
+
+
 def read_key(document: Document) -> ApiKey:
     known = {name: document[name] for name in ApiKey._fields if name in document}
+    if known.get("projects"):
+        known |= {"scopes": [Scope.READ_ALL], "expires_at": document.get("projects_until")}
     if "budget" in document:
         known["scopes"] = document.get("within_budget", ())
     marked = {scope for scope, mark in _MARKS.items() if document.get(mark) is True}
@@ -135,18 +152,34 @@ def read_key(document: Document) -> ApiKey:
     )
 
 
+class Owner(NamedTuple):
+    user_id: str
+    #: The projects that it is, and was, of; empty where its document does not say that.
+    projects: frozenset[str]
+
+
+#: Where documents have the name of their project; and where a schedule has those that it was moved from.
+_PROJECT_FIELDS, _MOVED_FROM = ("project", "spec.project", "crawl.spec.project"), "moved_from"
+
+
 # The owners of jobs and schedules; nothing else of them is read
 class OwnerStore:
     def __init__(self, database: Database[Document]) -> None:
         self._database = database
 
-    def of(self, ids: Collection[str], collections: Iterable[str]) -> dict[str, set[str]]:
+    def of(self, ids: Collection[str], collections: Iterable[str]) -> dict[str, set[Owner]]:
         """The owners of what has these ids in these collections, by id; several if several of them share it."""
-        owners: dict[str, set[str]] = {}
+        owners: dict[str, set[Owner]] = {}
+        fields = dict.fromkeys(("user_id", *_PROJECT_FIELDS, _MOVED_FROM), 1)
         for name in collections:
-            for document in self._database[name].find({"_id": {"$in": list(ids)}}, {"user_id": 1}):
-                owners.setdefault(document["_id"], set()).add(document["user_id"])
+            for document in self._database[name].find({"_id": {"$in": list(ids)}}, fields):
+                owners.setdefault(document["_id"], set()).add(Owner(document["user_id"], _projects(document)))
         return owners
+
+
+def _projects(document: Document) -> frozenset[str]:
+    spec = document.get("spec") or (document.get("crawl") or {}).get("spec") or document
+    return frozenset(where[name] for where, name in ((spec, "project"), (document, _MOVED_FROM)) if name in where)
 
 
 #: The first key's id. It is always the same, so of several gateways that start at once only one can make the key.
@@ -172,15 +205,20 @@ class KeyIssue:
         expires_at: datetime | None = None,
         note: str | None = None,
         budget: KeyBudget | None = None,
+        projects: Sequence[str] = (),
     ) -> Issued:
-        """Raises `InvalidRequestError` if the budget is not for crawls, or can be evaded."""
+        """Raises `InvalidRequestError` if the budget is not for crawls, or can be evaded; and for projects where the
+        key does more than read.
+        """
         scopes = frozenset(scopes)
+        named = _checked_projects(projects, scopes)
         if budget is not None and Scope.ADMIN in scopes:
             raise InvalidRequestError("budget", "an admin's key can have none: it can make other keys")
         if budget is not None and not (budget.amounts and scopes & {Scope.AGENT, Scope.CRAWL}):
             raise InvalidRequestError("budget", "needs a limit, and the scope agent or crawl")
         issued = self._made(new_token(), user_id, scopes)
-        issued = issued._replace(key=issued.key._replace(expires_at=expires_at, note=note, budget=budget))
+        key = issued.key._replace(expires_at=expires_at, note=note, budget=budget, projects=named)
+        issued = issued._replace(key=key)
         self._keys.insert(issued.key)
         return issued
 
@@ -193,3 +231,13 @@ class KeyIssue:
 
     def _made(self, token: Token, user_id: str, scopes: Iterable[Scope]) -> Issued:
         return Issued(ApiKey(token.key_id, user_id, frozenset(scopes), digest(token.secret), self._clock()), token)
+
+
+def _checked_projects(projects: Sequence[str], scopes: Collection[Scope]) -> tuple[str, ...]:
+    if projects and set(scopes) != {Scope.READ_ALL}:
+        raise InvalidRequestError("projects", "are for a key with the scope read_all alone")
+    if len(projects) > MOST_PROJECTS:
+        raise InvalidRequestError("projects", f"a key may have {MOST_PROJECTS} at most")
+    if wrong := [one for one in projects if not PROJECT_NAME.fullmatch(one)]:
+        raise InvalidRequestError("projects", f"{wrong[0]!r} is no name of a project: GET /projects has them")
+    return tuple(sorted({project_name(one) for one in projects}))

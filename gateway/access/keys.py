@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gateway.errors import InvalidRequestError, NotYourUserError
 from gateway.jobs.job import KeyBudget
@@ -26,7 +27,7 @@ class Scope(StrEnum):
     JOIN = "join"  # to become a crawl node, once: its owner learns Scrapyd's password
     METRICS = "metrics"  # to read the platform's figures, and nothing else
     READ = "read"  # to see its user's crawls, and what can be crawled
-    READ_ALL = "read_all"  # to see the crawls of all users
+    READ_ALL = "read_all"  # to see the crawls of all users, or with `ApiKey.projects` those of some projects
     AGENT = "agent"  # to read, and to crawl now, as a program does that obeys what it reads: see `Caller.is_agent`
     CRAWL = "crawl"  # also to make, change and end crawls
     ADMIN = "admin"  # everything, for every user
@@ -59,6 +60,8 @@ class ApiKey(NamedTuple):
     ended_sessions: frozenset[str] = frozenset()
     #: What its crawls may take on one day; `None` for no limit.
     budget: KeyBudget | None = None
+    #: It reads what belongs to these projects, of all users, and nothing else; empty for a key without this limit.
+    projects: tuple[str, ...] = ()
 
     def is_valid(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
@@ -81,6 +84,9 @@ class Token(NamedTuple):
         return hmac.compare_digest(digest(self.secret), key.sha256 if key else _NOBODYS) and key is not None
 
 
+Filter = TypeVar("Filter", bound=NamedTuple)
+
+
 class Caller(NamedTuple):
     """Who makes a request, and what the request may do."""
 
@@ -88,11 +94,14 @@ class Caller(NamedTuple):
     user_id: str | None
     scopes: frozenset[Scope]
     key: ApiKey | None = None
+    #: The projects that the caller may see something of; empty for all. No job of another project may be shown, nor
+    #: counted.
+    projects: tuple[str, ...] = ()
 
     @classmethod
     def with_key(cls, key: ApiKey) -> Caller:
         held = frozenset(scope for scope in Scope if key.allows(scope))
-        return cls(None if Scope.ADMIN in held else key.user_id, held, key)
+        return cls(None if Scope.ADMIN in held else key.user_id, held, key, key.projects)
 
     @property
     def name(self) -> str | None:
@@ -113,6 +122,10 @@ class Caller(NamedTuple):
 
     def may_see(self, user_id: str) -> bool:
         return self.user_id in {None, user_id}
+
+    def may_see_projects(self, projects: Collection[str]) -> bool:
+        """Whether the caller may see what belongs to all of these projects. Without one, only who may see all may."""
+        return not self.projects or (bool(projects) and set(projects) <= set(self.projects))
 
     def reading(self) -> Caller:
         """The caller at a route that only shows something: one that may read all users' crawls sees them there. At
@@ -145,6 +158,13 @@ class Caller(NamedTuple):
     def only(self, user_id: str | None) -> str | None:
         """The user to whom a list with this filter is limited; `None` for all users. Raises `NotYourUserError`."""
         return self.user_id if user_id is None else self.acting_for(user_id)
+
+    def limited(self, wanted: Filter, user_id: str | None = None) -> Filter:
+        """The filter of a list, limited to what the caller may see. It has the fields `user_id` and `projects`.
+        Raises `NotYourUserError`.
+        """
+        limits: dict[str, Any] = {"user_id": self.only(user_id), "projects": self.projects}
+        return wanted._replace(**limits)
 
 
 #: While there are no keys, everybody who can reach the gateway is its operator.

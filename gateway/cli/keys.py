@@ -53,7 +53,7 @@ def _record(key: ApiKey, left: BudgetLeft | None = None) -> Record:
     moments = {name: moment and moment.isoformat() for name in times for moment in [getattr(key, name)]}
     state = "revoked" if key.revoked_at else "valid" if key.is_valid(datetime.now(UTC)) else "expired"
     about = {"key_id": key.id, "user_id": key.user_id, "scopes": sorted(key.scopes), "note": key.note}
-    return {**about, "budget": _budget_record(left), "state": state, **moments}
+    return {**about, "projects": list(key.projects), "budget": _budget_record(left), "state": state, **moments}
 
 
 def _budget_record(left: BudgetLeft | None) -> Record | None:
@@ -69,10 +69,14 @@ KEYS = Resource(
     key="key_id",
     digits=12,
     about="Keys: who may call the gateway, and as whom.",
-    columns="KEY key_id, *USER user_id, *SCOPES scopes, *BUDGET budget, STATE state, 4CREATED created_at:time, "
-    "2EXPIRES expires_at:time, 3LAST USED last_used_at:time, 1*NOTE note",
+    columns="KEY key_id, *USER user_id, *SCOPES scopes, *PROJECTS projects, *BUDGET budget, STATE state, "
+    "4CREATED created_at:time, 2EXPIRES expires_at:time, 3LAST USED last_used_at:time, 1*NOTE note",
     empty="no keys: who reaches the gateway may do everything. `{program} keys create --scope admin` makes one",
-    cells={"scopes": lambda key: ",".join(key["scopes"]), "budget": lambda key: _budget_words(key["budget"])},
+    cells={
+        "scopes": lambda key: ",".join(key["scopes"]),
+        "projects": lambda key: ", ".join(key["projects"]),
+        "budget": lambda key: _budget_words(key["budget"]),
+    },
     actions=(
         ApiCommand("list", _list, "All keys, the oldest first, without their secrets.", options=(_USER,)),
         ApiCommand("show", _list, "One key, as JSON, without its secret.", picked=True),
@@ -85,19 +89,35 @@ app = group(KEYS)
 @taking(
     option("user", "The user that it acts for.", default=OPERATOR, metavar="USER"),
     option("scope", _SCOPES, kind=list[Scope], default=..., metavar="SCOPE", autocompletion=one_of(Scope)),
+    option(
+        "projects",
+        "Of which project it reads all users' crawls, with read_all; repeatable.",
+        "--project",
+        kind=list[str],
+        metavar="PROJECT",
+    ),
     option("budget", "What its crawls may take a day (UTC).", metavar="pages=N,minutes=N,hosts=N,bytes=N"),
     option("expires", "Until when, or for how long.", metavar="90d|TIME"),
     option("note", "A note: what the key is for."),
     JSON,
 )
 def create(
-    *, user: str, scope: list[Scope], budget: str | None, expires: str | None, note: str | None, as_json: bool
+    *,
+    user: str,
+    scope: list[Scope],
+    projects: list[str] | None,
+    budget: str | None,
+    expires: str | None,
+    note: str | None,
+    as_json: bool,
 ) -> None:
     """Make a key and print it: it cannot be shown again. Once there is one, every request needs a key."""
     user, expires_at, limits = _user(user), _expiry(expires), _budget(budget)
     with _parts() as parts:
         first = not parts[KeyStore].any()
-        issued = parts[KeyIssue].issue(user, scope, expires_at=expires_at, note=note, budget=limits)
+        issued = parts[KeyIssue].issue(
+            user, scope, expires_at=expires_at, note=note, budget=limits, projects=projects or ()
+        )
         left = parts[Budgets].left({issued.key.id: limits})[issued.key.id] if limits else None
         _record_command(parts, "keys create", key_id=issued.key.id, user_id=user)
     if as_json:
@@ -150,7 +170,7 @@ def _parts() -> Iterator[Container]:
             message = f"MongoDB cannot be asked ({type(error).__name__}): name it with MONGO_URI, or start the stack"
             raise ApiError(message, ExitCode.ERROR) from None
         except DiscoveryBotError as error:
-            raise ApiError(error.message, ExitCode.ERROR) from None
+            raise ApiError(error.message, ExitCode.ERROR, detail=error.detail) from None
 
 
 def _budget_words(budget: Record | None) -> str:

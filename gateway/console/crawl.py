@@ -8,7 +8,7 @@ import orjson
 from fastapi import Query, Request, Response
 from pydantic import Field
 
-from gateway.access.keys import Scope
+from gateway.access.keys import ANYBODY, Scope
 from gateway.console.jobs import WAITING
 from gateway.console.pages import Pages, page
 from gateway.console.parameters import ParameterForm, parameter_form
@@ -56,7 +56,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
         query.spider if query.spider is not None else given.get("spider", ""),
         given,
     )
-    projects = list_projects(parts).projects
+    projects = list_projects(parts, caller).projects
     spider = spider_of(chosen.project, chosen.version, chosen.spider, parts)
     return page(
         request,
@@ -78,7 +78,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
 
 def _earlier(job_id: str, parts: Parts, caller: Called) -> dict[str, Any]:
     """The fields of an earlier crawl, or of a schedule's crawl, without the values of variables."""
-    view = job_view(job_id, parts)
+    view = job_view(job_id, parts, caller)
     if isinstance(view, ScheduleJobView):
         owner, crawl = view.schedule.user_id, view.schedule.crawl
         fields = crawl.model_dump(mode="json") if crawl else {}
@@ -96,14 +96,14 @@ def spider_of(project: str | None, version: str | None, name: str | None, parts:
     if not name:
         return None
     wanted = SpidersQuery(project=project or None, version=version or None, name=name)
-    found = list_spiders(wanted, parts).spiders
+    found = list_spiders(wanted, parts, ANYBODY).spiders
     best = [one for one in found if version or one.latest]
     return next((one for one in best if one.project == DEFAULT_PROJECT), best[0] if best else None)
 
 
 def offered(chosen: Chosen, parts: Parts) -> list[SpiderView]:
     wanted = SpidersQuery(project=chosen.project or None, version=chosen.version or None, limit=_OFFERED)
-    return [one for one in list_spiders(wanted, parts).spiders if chosen.version or one.latest]
+    return [one for one in list_spiders(wanted, parts, ANYBODY).spiders if chosen.version or one.latest]
 
 
 def _form(chosen: Chosen, spider: SpiderView | None) -> ParameterForm:

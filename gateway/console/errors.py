@@ -58,7 +58,7 @@ _VIEWS: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 @router.page("/console/errors")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
     asked, problems = read_query(ErrorsQuery, request)
     found = list_errors(asked, parts, caller) if not problems else ErrorPage(errors=[], next=None)

@@ -23,6 +23,7 @@ from gateway.logs.fold import FOLDED
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts
+from gateway.web.routes.jobs import queue_position
 from gateway.web.schemas.job import JobDetail
 
 router = Pages()
@@ -76,7 +77,7 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
     return page(
         request,
         f"job/{name}.html",
-        job=JobDetail.of(named, parts[JobQueries].queue_position(named)),
+        job=JobDetail.of(named, queue_position(named, parts, viewer.caller)),
         may=_possible(named),
         story=story(named, parts.clock()),
         no_log=no_log(named),
@@ -84,16 +85,21 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         start_urls=start_urls(named.spec),
         now=parts.clock(),
         advice=advised,
-        flags=flags_of([job_id], parts).get(job_id, []) if named.spec.dataset else [],
+        flags=flags_of([job_id], parts, viewer.caller).get(job_id, []) if named.spec.dataset else [],
         is_over=named.is_final and named.settled is not False,
         places=_places(named, advised, viewer) if advised else {},
-        tabs=[(viewer.link(f"/console/jobs/{job_id}/{one}") + "#tab", title) for one, title in TABS.items()],
+        tabs=[(viewer.link(f"/console/jobs/{job_id}/{one}") + "#tab", title) for one, title in _tabs(viewer)],
         tab=viewer.link(f"/console/jobs/{job_id}/{name}") + "#tab",
         **context,
     )
 
 
-#: By place: the scope that is needed to go there. Other places are open to all users who may see the job.
+def _tabs(viewer: Viewer) -> list[tuple[str, str]]:
+    """Those that the viewer may open."""
+    return [(one, title) for one, title in TABS.items() if one != "changes" or not viewer.caller.projects]
+
+
+#: The scope that a place needs. Everybody who may see the job may go to the other places.
 _SCOPES = {Place.NODES: Scope.ADMIN, Place.AGAIN: Scope.CRAWL}
 
 

@@ -99,7 +99,7 @@ class JobsPageQuery(JobsQuery):
 
 
 @router.page("/console/jobs")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
     kept = await parts.threads.run(own_views, ListName.JOBS, request, parts, caller)
     if isinstance(kept, Response):
@@ -123,8 +123,8 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         kept=kept,
         chips=list(_chips(asked)),
         schedule_name=await _schedule_name(asked, parts, caller),
-        flags=await parts.threads.run(flags_of, [job.job_id for job in found.jobs], parts) if found else {},
-        known=await parts.threads.run(_known, parts),
+        flags=await parts.threads.run(flags_of, [job.job_id for job in found.jobs], parts, caller) if found else {},
+        known=await parts.threads.run(_known, parts, caller),
         statuses=list(JobStatus),
         reasons=list(WaitingReason),
         waiting=WAITING,
@@ -153,10 +153,11 @@ def _columns(asked: JobsPageQuery, viewer: Viewer) -> dict[str, Any]:
 _SUGGESTED = 1000
 
 
-def _known(parts: GatewayParts) -> dict[str, list[str]]:
-    """Suggestions for the fields of the filter: all spiders and sites, whatever jobs are in the list."""
-    spiders = sorted({info.name for info in parts[SpiderCatalog].select()})
-    return {"spiders": spiders[:_SUGGESTED], "sites": [site.name for site in parts[SiteStore].all()][:_SUGGESTED]}
+def _known(parts: GatewayParts, caller: Caller) -> dict[str, list[str]]:
+    """Suggestions for the fields of a spider and a site, independent of the jobs in the list."""
+    spiders = {info.name for info in parts[SpiderCatalog].select() if caller.may_see_projects([info.project])}
+    sites = [site.name for site in parts[SiteStore].all() if caller.may_see_projects([site.project])]
+    return {"spiders": sorted(spiders)[:_SUGGESTED], "sites": sites[:_SUGGESTED]}
 
 
 async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Caller) -> str | None:
@@ -171,7 +172,7 @@ async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Call
 
 
 @router.page("/console/dead-letters")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def dead_letters(request: Request, parts: Parts, caller: Called) -> Response:
     kept = await parts.threads.run(own_views, ListName.DEAD_LETTERS, request, parts, caller)
     if isinstance(kept, Response):

@@ -17,7 +17,7 @@ from gateway.console.pages import Pages, page
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import UnavailableError
 from gateway.jobs.job import FINAL_STATUSES, GOOD_STATUSES, JobStatus
-from gateway.jobs.queries import EndedJob, JobQueries
+from gateway.jobs.queries import EndedJob, JobFilter, JobQueries
 from gateway.status.facts import WINDOW, FactReader, PlatformFacts
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
@@ -48,7 +48,7 @@ _ROWS = 10
 
 
 @router.page("/")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def overview(request: Request, parts: Parts, caller: Called) -> Response:
     """Users see their jobs and the health of the platform; admins also see the figures of the whole platform."""
     # all queries are sent at once, so that on a slow link to MongoDB the page takes only as long as its slowest part
@@ -56,14 +56,17 @@ async def overview(request: Request, parts: Parts, caller: Called) -> Response:
         get_health(Response(), parts), _lists_and_figures(parts, caller), _held(parts, caller)
     )
     ended = [job.job_id for job in lists["ended"].jobs] if lists else []
-    flags = await parts.threads.run(flags_of, ended, parts)
+    flags = await parts.threads.run(flags_of, ended, parts, caller)
     return page(
         request, "overview.html", health=report, lists=lists, figures=figures, held=held, flags=flags, short=_SHORT
     )
 
 
 async def _held(parts: GatewayParts, caller: Caller) -> list[DatasetView]:
-    """The datasets with held runs, on which a user has to decide."""
+    """The datasets with runs on which somebody has to decide."""
+    if caller.projects:
+        # datasets are not kept by project
+        return []
     try:
         return await parts.threads.run(_with_held, parts, caller)
     except UnavailableError:
@@ -97,14 +100,14 @@ async def _lists(parts: GatewayParts, caller: Caller) -> dict[str, JobPage]:
 
 
 async def _last_ended(parts: GatewayParts, caller: Caller) -> list[JobSummary]:
-    """The jobs that ended last, the latest first. For a single user, jobs that ended more than an hour ago are chosen
-    by their time of creation, because there is no index of a user's jobs by their end.
+    """The jobs that ended last, the latest first. For one user, or some projects, jobs that ended more than an hour
+    ago are chosen by their creation, because no index has these by their end.
     """
-    queries = parts[JobQueries]
-    if caller.user_id is None:
-        return [JobSummary.of(job) for job in await parts.threads.run(queries.last_ended, _SHORT)]
+    queries, wanted = parts[JobQueries], caller.limited(JobFilter())
+    if wanted == JobFilter():
+        return [JobSummary.of(job) for job in await parts.threads.run(queries.last_ended, _SHORT, wanted)]
     since = parts.clock() - WINDOW
-    fresh = await parts.threads.run(queries.last_ended, _SHORT, caller.user_id, since)
+    fresh = await parts.threads.run(queries.last_ended, _SHORT, wanted, since)
     found = {job.id: JobSummary.of(job) for job in fresh}
     if len(found) < _SHORT:
         older = await list_jobs(JobsQuery(status=sorted(FINAL_STATUSES), limit=_SHORT), parts, caller)

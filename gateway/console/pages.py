@@ -60,6 +60,8 @@ class Section(NamedTuple):
     #: The keyboard shortcut (`static/js/shortcuts.js`).
     key: str
     scope: Scope = Scope.READ
+    #: Whether it is shown to who may see some projects alone.
+    by_project: bool = True
 
 
 SECTIONS = (
@@ -67,13 +69,13 @@ SECTIONS = (
     Section("/console/jobs", "Jobs", "jobs", "g j"),
     Section("/console/crawl", "New crawl", "plus", "n", Scope.CRAWL),
     Section("/console/schedules", "Schedules", "calendar", "g s"),
-    Section("/console/datasets", "Datasets", "datasets", "g t"),
+    Section("/console/datasets", "Datasets", "datasets", "g t", by_project=False),
     Section("/console/sites", "Sites", "sites", "g i", Scope.CRAWL),
     Section("/console/projects", "Projects", "box", "g p"),
     Section("/console/nodes", "Nodes", "node", "g n", Scope.ADMIN),
     Section("/console/dead-letters", "Dead letters", "dead-letters", "g d"),
     Section("/console/errors", "Errors", "warn", "g r"),
-    Section("/console/alerts", "Alerts", "bell", "g l"),
+    Section("/console/alerts", "Alerts", "bell", "g l", by_project=False),
     Section("/console/endpoints", "Endpoints", "link", "g e", Scope.CRAWL),
     Section("/console/keys", "Keys", "key", "g k", Scope.ADMIN),
     Section("/console/audit", "Audit", "audit", "g a", Scope.ADMIN),
@@ -106,7 +108,8 @@ class Viewer(NamedTuple):
 
     @property
     def sections(self) -> list[Section]:
-        return [section for section in SECTIONS if section.scope in self.caller.scopes]
+        there = [section for section in SECTIONS if section.scope in self.caller.scopes]
+        return [section for section in there if section.by_project or not self.caller.projects]
 
     def link(self, path: str, /, **query: Any) -> str:
         """The address of a page. If an admin views pages as a user, the address keeps this user."""

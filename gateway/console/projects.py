@@ -57,9 +57,9 @@ class ShownSpider(NamedTuple):
 
 
 @router.page("/console/projects")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def projects_page(request: Request, parts: Parts, caller: Called) -> Response:
-    found = [one for one in list_projects(parts).projects if one.versions]
+    found = [one for one in list_projects(parts, caller).projects if one.versions]
     days = histories_of(RunSubject.PROJECT, [one.name for one in found], parts, caller)
     return page(request, "projects/all.html", projects=found, own=DEFAULT_PROJECT, **in_list(days))
 
@@ -72,7 +72,7 @@ def project_page(
     known = list_versions(project, parts)
     version = query.version or known.latest
     spiders = list_spiders(
-        SpidersQuery(project=known.project, version=version, limit=_SPIDERS, after=query.after), parts
+        SpidersQuery(project=known.project, version=version, limit=_SPIDERS, after=query.after), parts, caller
     )
     return page(
         request,

@@ -27,9 +27,11 @@ class OwnViews(NamedTuple):
 
 
 def own_views(of: ListName, request: Request, parts: GatewayParts, caller: Caller) -> OwnViews | Response:
-    """The caller's views of the list. If the address has no query, like the link in the navigation, a redirection to
-    the default view.
+    """The caller's views of the list; or a redirection to the default, if the address says nothing, as the one of
+    the navigation. A caller who may see some projects has none: a query may name others.
     """
+    if caller.projects:
+        return OwnViews(of, [])
     user = viewer_of(caller)
     found = parts[SavedViews].of_user(user, of)
     first = default_of(found)

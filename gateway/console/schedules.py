@@ -11,7 +11,7 @@ import orjson
 from fastapi import Query, Request, Response
 from pydantic import Field, model_validator
 
-from gateway.access.keys import Scope
+from gateway.access.keys import ANYBODY, Scope
 from gateway.access.saved_views import ListName
 from gateway.clock import to_iso
 from gateway.console.crawl import Chosen, offered, spider_of, texts_of
@@ -30,7 +30,7 @@ from gateway.jobs.run_days import RunSubject
 from gateway.schedules.calendar import MAX_OCCURRENCES
 from gateway.schedules.next_run import parse_time_zone
 from gateway.schedules.schedule import LedgerKind
-from gateway.web.authorisation import Called, needs
+from gateway.web.authorisation import Called, caller_of, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, ScheduleId
 from gateway.web.routes.jobs import MOST_COUNTED
@@ -84,7 +84,7 @@ class WeekQuery(CalendarQuery):
 
 
 @router.page("/console/schedules")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def schedules(
     query: Annotated[SchedulesPageQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> Response:
@@ -93,7 +93,7 @@ def schedules(
         return kept
     found = schedules_page(query, parts, caller)
     have_run = {one.schedule_id: have_run_of(one.schedule_id, parts) for one in found.schedules}
-    flags = flags_of([runs.last.id for runs in have_run.values() if runs.last], parts)
+    flags = flags_of([runs.last.id for runs in have_run.values() if runs.last], parts, caller)
     days = histories_of(RunSubject.SCHEDULE, list(have_run), parts, caller)
     return page(
         request,
@@ -165,7 +165,7 @@ class WeekRow(NamedTuple):
 
 
 @router.page("/console/schedules/week")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def week(query: Annotated[WeekQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
     zone = UTC if query.zone == OWN else _zone(query.zone)
     today = parts.clock().astimezone(zone).date()
@@ -293,12 +293,13 @@ def one_schedule(
 ) -> Response:
     schedule = get_schedule(schedule_id, parts)
     runs = parts[JobQueries].page(JobFilter(schedule_id=schedule_id), _RUNS).jobs
+    compared = [] if caller_of(request).projects else [job.id for job in runs]
     return page(
         request,
         "schedules/one.html",
         schedule=schedule,
         have_run=have_run_of(schedule_id, parts, MOST_COUNTED),
-        changes=of_schedule([job.id for job in runs], request, parts),
+        changes=of_schedule(compared, request, parts),
         runs=runs,
         coming=preview_schedule(schedule_id, PreviewQuery(count=10), parts),
         history=list_schedule_history(schedule_id, HistoryQuery(limit=50, after=query.after), parts),
@@ -338,7 +339,7 @@ def edit_schedule(
     chosen = _chosen(query, crawl)
     spider = spider_of(chosen.project, chosen.version, chosen.spider, parts)
     is_own = spider is not None and spider.project == DEFAULT_PROJECT
-    versions = {one.name: one.versions for one in list_projects(parts).projects}
+    versions = {one.name: one.versions for one in list_projects(parts, ANYBODY).projects}
     env = crawl.get("env", {})
     return page(
         request,

@@ -67,16 +67,15 @@ def spider_page(
     parts: Parts,
     caller: Called,
 ) -> Response:
-    user_id = caller.user_id
     with mongo_errors():
-        jobs = parts[JobQueries].page(JobFilter(user_id=user_id, project=project, spider=spider), SHOWN).jobs
-        started_by = ScheduleFilter(user_id=user_id, project=project, spider=spider)
+        jobs = parts[JobQueries].page(caller.limited(JobFilter(project=project, spider=spider)), SHOWN).jobs
+        started_by = caller.limited(ScheduleFilter(project=project, spider=spider))
         schedules, _ = parts[ScheduleStore].page(started_by, _SCHEDULES)
         sites = parts[SiteStore].all() if Scope.CRAWL in caller.scopes else []
     beside = runs(jobs, parts.clock()) if jobs else None
     subject = spider_subject(project, spider)
     history = histories_of(RunSubject.SPIDER, [subject], parts, caller, int(query.days))[subject]
-    known = list_spiders(SpidersQuery(project=project, name=spider, limit=1), parts).spiders
+    known = list_spiders(SpidersQuery(project=project, name=spider, limit=1), parts, caller).spiders
     return page(
         request,
         "spiders/one.html",
@@ -172,10 +171,10 @@ class UnusualQuery(QueryModel):
 
 
 @router.page("/console/unusual")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def unusual(request: Request, query: Annotated[UnusualQuery, Query()], parts: Parts, caller: Called) -> Response:
-    """A part of the overview: unusual spiders, and the index from which the page asks for further ones."""
-    wanted = JobFilter(user_id=caller.user_id, status=tuple(sorted(GOOD_STATUSES)))
+    """A part of the overview: some spiders, and the place from which it asks for further ones."""
+    wanted = caller.limited(JobFilter(status=tuple(sorted(GOOD_STATUSES))))
     with mongo_errors():
         jobs = parts[JobQueries].page(wanted, _NEWEST).jobs
     spiders = list(dict.fromkeys((job.spec.project, job.spec.spider) for job in jobs))[:_LOOKED_AT]

@@ -69,11 +69,15 @@ class ErrorFilter(NamedTuple):
     new_since: datetime | None = None
     #: Text in the name, the message or the place; case does not matter.
     q: str | None = None
+    #: Of these projects only: those that the caller may see.
+    projects: tuple[str, ...] = ()
 
     def conditions(self) -> list[Document]:
         same = {name: getattr(self, name) for name in ("user_id", "project", "spider", "state", "kind")}
         found: list[Document] = [{name: value} for name, value in same.items() if value is not None]
-        # a group is never last seen before it was first seen, so both conditions bound `last_seen_at`
+        if self.projects and self.project not in self.projects:
+            found.append({"project": self.projects[0] if len(self.projects) == 1 else {"$in": list(self.projects)}})
+        # none is seen for the last time before it is seen first
         if seen := max((one for one in (self.since, self.new_since) if one), default=None):
             found.append({"last_seen_at": {"$gte": seen}})
         if self.new_since is not None:

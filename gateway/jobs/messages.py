@@ -54,8 +54,8 @@ def about_message(job_id: str | None, correlation_id: str | None) -> AbstractCon
 #
 # - `{"kind": "log", "attempt": 1, "entries": [[start, end, "<the SSE data, as JSON text>"], …]}`: in order
 # - `{"kind": "progress", "attempt": 1, "data": {…Progress…}}`
-# - `{"kind": "status", "job_id": …, "user_id": …, "data": {"status": …, "attempt": …, …}}`: also published on
-#   `ALL_EVENTS`
+# - `{"kind": "status", "job_id": …, "user_id": …, "project": …, "data": {"status": …, "attempt": …, …}}`: also
+#   published on `ALL_EVENTS`; of processes of 0.2.0 without `project`
 
 
 def log_event(attempt: int, entries: Sequence[LogEntry], each: Sequence[bytes]) -> bytes:
@@ -82,6 +82,11 @@ def status_data(job: Job) -> dict[str, Any]:
     return data
 
 
+def status_message(job: Job) -> dict[str, Any]:
+    about = {"job_id": job.id, "user_id": job.user_id, "project": job.spec.project}
+    return {"kind": "status", **about, "data": status_data(job)}
+
+
 def decode(message: bytes) -> dict[str, Any]:
     decoded: dict[str, Any] = orjson.loads(message)
     return decoded
@@ -106,8 +111,7 @@ class EventPublisher:
 
     def status(self, job: Job) -> None:
         """Have the job's present status published soon, after all earlier events. Never raises."""
-        message = {"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)}
-        self._events.append((job_channel(job.id), orjson.dumps(message)))
+        self._events.append((job_channel(job.id), orjson.dumps(status_message(job))))
         # submit raises only when the process is ending
         with suppress(RuntimeError):
             self._thread.submit(self._publish)

@@ -92,6 +92,8 @@ class JobFilter(NamedTuple):
     id_prefix: str | None = None
     #: Of these jobs only.
     job_id: tuple[str, ...] = ()
+    #: Of these projects only: those that the caller may see.
+    projects: tuple[str, ...] = ()
 
 
 class JobOrder(StrEnum):
@@ -426,12 +428,11 @@ class JobQueries:
         last = self._jobs.find_one({"$and": span}, {order.field: 1}, sort=order.sort, skip=size - 1)
         return cursor_of(last[order.field], last["_id"]) if last else None
 
-    def last_ended(self, limit: int, user_id: str | None = None, since: datetime = _BEGINNING) -> list[ListedJob]:
-        """The jobs of all users or of one that ended at `since` or later, the last end first. For one user, the jobs
-        of all are read until `limit` of the user's are found.
+    def last_ended(self, limit: int, wanted: JobFilter, since: datetime = _BEGINNING) -> list[ListedJob]:
+        """The wanted jobs that ended at `since` or later, the last end first. All jobs are read from the last end on
+        until `limit` wanted ones are found.
         """
-        of_user = [] if user_id is None else [_only_checked([{"user_id": user_id}])]
-        query = {"$and": [{"finished_at": {"$gte": since}}, _DECIDED, *of_user]}
+        query = {"$and": [{"finished_at": {"$gte": since}}, _DECIDED, *_checked(wanted, [])]}
         return self._whole(self._list(query, limit, [("finished_at", DESCENDING)]))
 
     def running_counts(
@@ -466,8 +467,8 @@ class JobQueries:
         return {one["_id"]: JobStatus(one["status"]) for one in found}
 
     def runs_beside(self, job: Job, limit: int) -> list[ListedJob]:
-        """The newest runs of the job's schedule, or of the same request if it has no schedule, newest first. The job
-        itself is among them if it is new enough.
+        """The newest runs of the job's schedule in its project, or of the same request if it has no schedule, newest
+        first. The job itself is among them if it is new enough.
         """
         return self._whole(self._list({**_same(job), **_DECIDED}, limit))
 
@@ -553,6 +554,8 @@ _TOGETHER = (frozenset(("user_id", "spec.project", "spec.spider")), frozenset(("
 
 def _equalities(wanted: JobFilter) -> list[list[Document]]:
     """Lists of conditions: a job must meet one condition of each list. An index starts with the field of each."""
+    if wanted.project is None and len(wanted.projects) == 1:
+        wanted = wanted._replace(project=wanted.projects[0])
     equal = {
         "user_id": wanted.user_id,
         "spec.spider": wanted.spider,
@@ -568,6 +571,8 @@ def _equalities(wanted: JobFilter) -> list[list[Document]]:
     one_of = [[{path: given[path] for path in sorted(together)}]] if together else []
     one_of += [[{path: value}] for path, value in given.items() if path not in together]
     one_of += [[{"status": status} for status in wanted.status]] if wanted.status else []
+    if wanted.projects and wanted.project not in wanted.projects:
+        one_of.append([{"spec.project": one} for one in wanted.projects])
     if wanted.job_id:
         one_of.append([_one_of(wanted.job_id)])
     return [*one_of, *([[_begins(wanted.id_prefix)]] if wanted.id_prefix is not None else [])]
@@ -644,7 +649,10 @@ def _evenly(found: list[JobPoint], most: int) -> list[JobPoint]:
 
 
 def _same(job: Job) -> Document:
-    return {"schedule_id": job.schedule_id} if job.schedule_id else {"fingerprint": job.fingerprint}
+    if not job.schedule_id:
+        return {"fingerprint": job.fingerprint}
+    # runs from before a schedule was moved to another project are not shown to those who may see this one alone
+    return {"schedule_id": job.schedule_id, "spec.project": job.spec.project}
 
 
 def _text(q: str) -> Document:

@@ -28,7 +28,7 @@ from gateway.stores.mongo import Document, Repeating
 #: Largest egg, in bytes, that the gateway accepts and stores.
 MAX_EGG = 64 << 20
 #: Names of projects and versions that can be part of a file's name.
-_PROJECT = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?")
+PROJECT_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?")
 _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
 
 
@@ -90,7 +90,7 @@ def standing(on_node: EggOnNode, kept: KeptEgg | None, known: Collection[str]) -
 
 def is_file_name(egg: Egg) -> bool:
     """Whether its project and version can be part of a file's name; `../../x` cannot."""
-    return bool(_PROJECT.fullmatch(egg.project) and _VERSION.fullmatch(egg.version))
+    return bool(PROJECT_NAME.fullmatch(egg.project) and _VERSION.fullmatch(egg.version))
 
 
 # --- eggs: every version that was deployed is kept, so that it can be delivered to a node that lacks it.

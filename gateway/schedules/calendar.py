@@ -88,7 +88,8 @@ class ScheduleCalendar:
         return CalendarPage(now, rows, following, single[:most], is_single_cut=len(single) > most)
 
     def _single(self, wanted: ScheduleFilter, since: datetime, until: datetime) -> list[ListedJob]:
-        crawls = JobFilter(user_id=wanted.user_id, spider=wanted.spider, site=wanted.site, q=wanted.q)
+        same = ("user_id", "project", "spider", "site", "q", "projects")
+        crawls = JobFilter(**{name: getattr(wanted, name) for name in same})
         return self._queries.one_off(crawls, since, until, MAX_OCCURRENCES + 1)
 
 

@@ -155,7 +155,7 @@ class ScheduleEdits:
         stored = {
             name: value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
             for name, value in changes.items()
-        }
+        } | _moved(schedule, changes.get("crawl"))
         if timing == schedule.timing:
             return stored
         check_timing(timing, self._clock())
@@ -194,6 +194,13 @@ class ScheduleEdits:
             if not self._promotion.settle(self._occurrences.held(schedule_ids)).left:
                 return
         raise errors.ConflictError("the schedule is being fired over and over; ask again")
+
+
+def _moved(schedule: Schedule, crawl: CrawlOrder | None) -> Document:
+    if crawl is None or schedule.crawl is None or crawl.spec.project == schedule.crawl.spec.project:
+        return {}
+    earlier = {schedule.crawl.spec.project, *(schedule.moved_from or "").split(",")} - {"", crawl.spec.project}
+    return {"moved_from": ",".join(sorted(earlier))}
 
 
 def _other_occurrences(schedule: Schedule) -> Document:

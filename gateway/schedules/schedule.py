@@ -66,6 +66,9 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     name: str | None = None
     #: What it runs. Absent in the schedule of a site or target: there it is made from their records each time.
     crawl: CrawlOrder | None = None
+    #: The project whose spider it ran before it was moved; absent if it never was. Several have commas between them,
+    #: which no project's name has, so that no key for some projects reads such a schedule.
+    moved_from: str | None = None
     #: The name of the site and, for a target's schedule, the id of the target.
     site: str | None = None
     target: str | None = None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attrs import define
 from pymongo import ASCENDING, DESCENDING, ReturnDocument, UpdateOne
@@ -38,6 +38,8 @@ class ScheduleFilter(NamedTuple):
     spider: str | None = None
     #: Text in the id, the name, the site, the spider, a tag or a start URL; case does not matter.
     q: str | None = None
+    #: Of these projects only, also before they were moved: those that the caller may see.
+    projects: tuple[str, ...] = ()
 
 
 class SchedulesFound(NamedTuple):
@@ -198,8 +200,14 @@ def _all_but(schedule_ids: Sequence[str]) -> Document:
 def _query(wanted: ScheduleFilter) -> Document:
     paths = {"spider": "crawl.spec.spider", "project": "crawl.spec.project"}
     query: Document = {
-        paths.get(name, name): value for name, value in wanted._asdict().items() if value is not None and name != "q"
+        paths.get(name, name): value
+        for name, value in wanted._asdict().items()
+        if value is not None and name not in {"q", "projects"}
     }
+    if wanted.projects:
+        of_one: Any = wanted.projects[0] if len(wanted.projects) == 1 else {"$in": list(wanted.projects)}
+        # none of what is shown of a schedule may be of another project, from before it was moved
+        query["$and"] = [{"crawl.spec.project": of_one}, {"moved_from": {"$in": [None, *wanted.projects]}}]
     if wanted.q is not None:
         text = {"$regex": re.escape(wanted.q), "$options": "i"}
         query["$or"] = [{path: text} for path in _SEARCHED]

@@ -100,6 +100,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("newest", then=_NEWEST),
         _index("user_newest", "user_id", then=_NEWEST),
         _index("state_newest", "state", then=_NEWEST),
+        _index("project_newest", "crawl.spec.project", then=_NEWEST),
         _index("project_spider_newest", "crawl.spec.project", "crawl.spec.spider", then=_NEWEST),
         _index("user_project_spider_newest", "user_id", "crawl.spec.project", "crawl.spec.spider", then=_NEWEST),
         # how many schedules a user has
@@ -208,6 +209,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         # the most frequent
         _index("count", then=_MOST_COUNTED),
         _index("user_count", "user_id", then=_MOST_COUNTED),
+        _index("project_count", "project", then=_MOST_COUNTED),
     ],
     # one document for each document that cannot be read; its id is `<collection>/<id>`
     "unreadable": [],

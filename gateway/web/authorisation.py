@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 from fastapi import Depends, Request
@@ -18,11 +18,14 @@ from gateway.errors import (
     JobNotFoundError,
     NotFoundError,
     NotYourUserError,
+    ProjectNotFoundError,
+    ProjectsOnlyError,
     RunNotFoundError,
     ScheduleNotFoundError,
     ScopeMissingError,
 )
 from gateway.jobs.job import job_id_of
+from gateway.projects.catalog import project_name
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authentication import READING, is_page
 from gateway.web.container import GatewayParts
@@ -30,14 +33,17 @@ from gateway.web.container import GatewayParts
 # --- which scope a route needs: a decorator of the route's function names it. A function without one is for admins.
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
-_MARK = "_scope"
+_MARK, _BY_PROJECT = "_scope", "_by_project"
 
 
-def needs(scope: Scope) -> Callable[[Endpoint], Endpoint]:
-    """Decorator of a route's function: its callers' keys have this scope."""
+def needs(scope: Scope, *, by_project: bool | None = None) -> Callable[[Endpoint], Endpoint]:
+    """Decorator of a route's function: its callers' keys have this scope. `by_project`: whether keys that read some
+    projects may call it, because it shows nothing of others; by default if its address names what is of a project.
+    """
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _MARK, scope)
+        setattr(endpoint, _BY_PROJECT, by_project)
         return endpoint
 
     return mark
@@ -53,6 +59,16 @@ def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
     """The scope that a caller needs; `None` if the route is for everybody."""
     scope: Scope | None = getattr(endpoint, _MARK, Scope.ADMIN)
     return scope
+
+
+#: Path parameters whose project is checked before the route is called.
+_OF_PROJECTS = frozenset({"project", "job_id", "schedule_id", "run_id", "letter_id", "error_id"})
+
+
+def is_by_project(endpoint: Callable[..., Any], names: Iterable[str]) -> bool:
+    """Whether a caller who may see some projects may call it; `names` are those of its path parameters."""
+    marked: bool | None = getattr(endpoint, _BY_PROJECT, None)
+    return not _OF_PROJECTS.isdisjoint(names) if marked is None else marked
 
 
 # --- whether a caller may call a route: its key has the scope, and the named jobs and schedules are its user's own
@@ -88,8 +104,8 @@ Called = Annotated[Caller, Depends(_called)]
 async def authorise(request: Request) -> None:
     """For every route, before all else: a caller who may not call the route learns nothing else.
 
-    Raises `ScopeMissingError`. What belongs to another user gets the same error as what does not exist, or
-    `NotYourUserError` if the caller may see it.
+    Raises `ScopeMissingError`, `ProjectsOnlyError`. What belongs to another user, or to a project that the caller may
+    not see, gets the same error as what does not exist; or `NotYourUserError` if the caller may see it.
     """
     scope = scope_of(request.scope["endpoint"])
     if scope is None:
@@ -106,8 +122,18 @@ async def authorise(request: Request) -> None:
     if caller.is_agent and scope is Scope.READ and request.method not in READING:
         # what those who read keep for themselves, such as views
         raise ScopeMissingError(Scope.CRAWL)
-    if caller.user_id is not None and (named := list(_named(request))):
+    if caller.projects:
+        _require_project(request, caller)
+    if (caller.user_id is not None or caller.projects) and (named := list(_named(request))):
         await _require_own(request.app.state.parts, caller, named)
+
+
+def _require_project(request: Request, caller: Caller) -> None:
+    if not is_by_project(request.scope["endpoint"], request.path_params):
+        raise ProjectsOnlyError(caller.projects)
+    named: str | None = request.path_params.get("project")
+    if named is not None and not caller.may_see_projects([project_name(named)]):
+        raise ProjectNotFoundError(named)
 
 
 class _Named(NamedTuple):
@@ -139,5 +165,8 @@ async def _require_own(parts: GatewayParts, caller: Caller, named: list[_Named])
         owners = await parts.threads.look(parts[OwnerStore].of, ids, collections)
     for identity, error, _ in named:
         # an id that does not exist has no owner: the route raises the same error for it
-        if others := [owner for owner in owners.get(identity, ()) if not caller.may_see(owner)]:
+        found = owners.get(identity, ())
+        if not all(caller.may_see_projects(owner.projects) for owner in found):
+            raise error
+        if others := [owner.user_id for owner in found if not caller.may_see(owner.user_id)]:
             raise NotYourUserError(others[0]) if Scope.READ_ALL in caller.scopes else error

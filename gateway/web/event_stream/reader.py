@@ -15,7 +15,7 @@ from gateway.contract.log_line import Position
 from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
 from gateway.jobs.job import LIVE_STATUSES, Job
-from gateway.jobs.messages import status_data
+from gateway.jobs.messages import status_data, status_message
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.web.event_stream.hub import Feed, Hub
 from gateway.web.event_stream.lines import FAREWELL, RETRY, History, LineFilter, LineRun, StreamLimits, data_of, event
@@ -271,52 +271,52 @@ class Overview:
     _history: History
     _queries: JobQueries
 
-    async def jobs(self, job_ids: Sequence[str], user_id: str | None) -> list[Job]:
+    async def jobs(self, job_ids: Sequence[str], wanted: JobFilter) -> list[Job]:
         """The named jobs, else the newest that are not final. Raises `JobNotFoundError`, `InvalidRequestError`."""
         if len(job_ids) > MAX_JOBS:
             raise InvalidRequestError("job_id", f"at most {MAX_JOBS} jobs can be followed in one stream")
         if job_ids:
             return [await self._history.job(job_id) for job_id in dict.fromkeys(job_ids)]
-        alive = JobFilter(user_id, tuple(sorted(LIVE_STATUSES)))
+        alive = wanted._replace(status=tuple(sorted(LIVE_STATUSES)))
         page = await self._history.ask(self._queries.page, alive, MAX_JOBS)
         return await self._history.ask(self._history.jobs, [job.id for job in page.jobs])
 
     async def events(
-        self, job_ids: Sequence[str], user_id: str | None, *, closing: Callable[[], bool]
+        self, job_ids: Sequence[str], wanted: JobFilter, *, closing: Callable[[], bool]
     ) -> AsyncGenerator[bytes]:
         """Yield a `snapshot`, then `status` and `progress` events until the gateway stops. Errors of `jobs` are
         raised before the first event.
         """
-        newcomers = _Newcomers(user_id)
+        newcomers = _Newcomers(wanted)
         with ExitStack() as stack:
             if not job_ids:
                 # listen before the jobs are read, so that no change between the snapshot and the events is missed
                 stack.enter_context(self._hub.every_status(newcomers))
-            jobs = await self.jobs(job_ids, user_id)
+            jobs = await self.jobs(job_ids, wanted)
             followed = _Followed(self._hub)
             stack.callback(followed.leave_all)
             followed.add(jobs)
             yield RETRY + event("snapshot", {"jobs": [describe(job) for job in jobs]})
             while not closing():
-                await self._catch_up(newcomers, user_id)
+                await self._catch_up(newcomers, wanted)
                 if chunk := followed.news() + await self._meet(newcomers, followed):
                     yield chunk
                 # a fixed pace instead of a signal: it limits the work, however fast changes come
                 await asyncio.sleep(_PACE)
         yield FAREWELL
 
-    async def _catch_up(self, newcomers: _Newcomers, user_id: str | None) -> None:
+    async def _catch_up(self, newcomers: _Newcomers, wanted: JobFilter) -> None:
         """Read what lost messages would have told: jobs that began while none arrived."""
         if not newcomers.has_missed:
             return
         newcomers.has_missed = False
         try:
-            jobs = await self.jobs((), user_id)
+            jobs = await self.jobs((), wanted)
         except UnavailableError:
             newcomers.have_missed()
             return
         for job in jobs:
-            newcomers.receive({"job_id": job.id, "user_id": job.user_id, "data": status_data(job)})
+            newcomers.receive(status_message(job))
 
     async def _meet(self, newcomers: _Newcomers, followed: _Followed) -> bytes:
         """Changes of jobs that are not followed. New jobs are followed from now on, while there is room."""
@@ -340,8 +340,8 @@ class Overview:
 class _Newcomers:
     """New status messages, limited for each user, so that no user's jobs displace those of others."""
 
-    #: The user whose jobs are shown; `None` for the jobs of all users.
-    _user_id: str | None
+    #: Of which user and projects jobs are shown.
+    _wanted: JobFilter
     _of_users: dict[str, deque[dict[str, Any]]] = field(init=False, factory=dict)
     has_missed: bool = field(init=False, default=False)
 
@@ -350,7 +350,12 @@ class _Newcomers:
 
     def receive(self, message: dict[str, Any]) -> None:
         user_id = message["user_id"]
-        if self._user_id in (None, user_id):
+        if self._wanted.user_id not in {None, user_id}:
+            return
+        if "project" not in message and self._wanted.projects:
+            # of a process of an older release: the jobs are read again, and say what they are of
+            self.has_missed = True
+        elif not self._wanted.projects or message["project"] in self._wanted.projects:
             self._of_users.setdefault(user_id, deque(maxlen=MAX_JOBS * 10)).append(message)
 
     def take(self) -> list[dict[str, Any]]:

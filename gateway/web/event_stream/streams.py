@@ -21,7 +21,7 @@ from gateway.clock import Clock, to_iso, utc_now
 from gateway.contract.log_line import Position
 from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
 from gateway.jobs.job import Job
-from gateway.jobs.queries import JobQueries
+from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
 from gateway.schedules.schedule import Schedule, ScheduleState
@@ -332,10 +332,12 @@ class EventStreams:
     def _streamed(self, chunks: AsyncIterator[bytes]) -> Response:
         return StreamResponse(chunks, self._shutdown, self._limits, self._answers)
 
-    async def overview(self, job_ids: Sequence[str], user_id: str | None) -> Response:
-        """A stream of `status` and `progress` of the named jobs, or else of all live jobs (of one user, if given)."""
+    async def overview(self, job_ids: Sequence[str], wanted: JobFilter) -> Response:
+        """A stream of `status` and `progress` of the named jobs, or else of the live ones of the wanted user and
+        projects.
+        """
         self._answers.take()
-        chunks = self._overview.events(job_ids, user_id, closing=self._shutdown.is_set)
+        chunks = self._overview.events(job_ids, wanted, closing=self._shutdown.is_set)
         # the first chunk is read before the answer begins, so that an error becomes an error answer
         return self._streamed(_beginning_with(await anext(chunks), chunks))
 

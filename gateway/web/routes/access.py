@@ -27,6 +27,7 @@ _KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"
 _VIEW: dict[str, JsonValue] = {
     "user_id": "abc123",
     "scopes": ["read", "crawl"],
+    "projects": [],
     "key_id": "4f1d9c2b3a4e",
     "expires_at": "2027-06-01T21:00:00.000Z",
     "csrf_token": "0d4f5c6b7a8e4f1d" * 4,
@@ -43,6 +44,7 @@ class SignInRequest(Body, json_schema_extra={"examples": [{"key": _KEY}]}):
 class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
     user_id: str | None = Field(description="The user that the caller acts for; `null` while there are no keys.")
     scopes: list[Scope] = Field(description="What the caller may do, with the scopes that its own include.")
+    projects: list[str] = Field(description="What it reads is of these projects alone; empty without this limit.")
     key_id: str | None
     expires_at: Timestamp | None = Field(description="When the session ends; without a session, when the key does.")
     csrf_token: str | None = Field(description="The value for `X-CSRF-Token`; `null` without a session.")
@@ -56,6 +58,7 @@ class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
         return cls(
             user_id=key.user_id if key else None,
             scopes=[scope for scope in Scope if scope in caller.scopes],
+            projects=list(caller.projects),
             key_id=key.id if key else None,
             expires_at=session.expires_at if session else key.expires_at if key else None,
             csrf_token=session.csrf_token(key, seal) if session and key else None,
@@ -100,14 +103,14 @@ async def sign_in(
 
 
 @session_router.get("/session", summary="Who is signed in", responses=problems(401, 503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def get_session(parts: Parts, caller: Called, session: Session) -> SessionView:
     """Whose key it is, what the caller may do, and the session's CSRF token if the caller has a session."""
     return await SessionView.of(caller, session, parts)
 
 
 @session_router.delete("/session", status_code=204, summary="Sign a browser out", responses=problems(401, 503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def sign_out(parts: Parts, session: Session) -> Response:
     """From now on the session is worthless, and so is every copy of its cookie. The key stays as it is."""
     if session:

@@ -43,7 +43,7 @@ RUNS_LOOKED_AT = 50
 
 
 @router.get("/errors", summary="List errors across runs", responses=problems(503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def list_errors(query: Annotated[ErrorsQuery, Query()], parts: Parts, caller: Called) -> ErrorPage:
     """Errors of all runs, grouped by what they are: exception, function and message without its values; or status and
     host. The last seen first. A run is added at its end. Pass `next` as `after` for the page that follows:
@@ -51,7 +51,7 @@ def list_errors(query: Annotated[ErrorsQuery, Query()], parts: Parts, caller: Ca
     """
     store = parts[ErrorGroupStore]
     with mongo_errors():
-        wanted = query.to_filter(caller.only(query.user_id))
+        wanted = caller.limited(query.to_filter(), query.user_id)
         found, following = store.page(wanted, query.limit, query.after, by_count=query.sort == "count")
         gone = store.gone(found)
     since = day_of(parts.clock()) - timedelta(days=GONE_DAYS - 1)

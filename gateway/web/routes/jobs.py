@@ -10,13 +10,13 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from gateway.access.keys import Scope
+from gateway.access.keys import Caller, Scope
 from gateway.clock import truncate
 from gateway.errors import ConflictError, InvalidRequestError, ScopeMissingError
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.bulk import Asked, BulkActs
 from gateway.jobs.completion import Cancellation, Pausing
-from gateway.jobs.job import LISTED_URLS, RUN_STATUSES, JobStatus, ListedJob, RunStatus, WaitingReason, run_id_of
+from gateway.jobs.job import LISTED_URLS, RUN_STATUSES, Job, JobStatus, ListedJob, RunStatus, WaitingReason, run_id_of
 from gateway.jobs.queries import JobFilter, JobOrder, JobQueries
 from gateway.jobs.rerun import DeadLetters, Resubmission
 from gateway.nodes.node import NodeState
@@ -69,14 +69,14 @@ _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 
 
 @router.get("", summary="List jobs", responses=problems(503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: Called) -> JobPage:
     """Pass `next` as `after`, with the same `sort`, for the page that follows.
 
     With `q`, or several filters that each fit many jobs, it looks at the newest first, for half a second. A page may
     then have fewer jobs than `limit`, or none: `searched_to` says how far it came, and `next` goes on from there.
     """
-    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    wanted = caller.limited(query.to_filter(), query.user_id)
     read = parts[JobQueries].page
     page = await parts.threads.run(read, wanted, query.limit, query.after, JobOrder(query.sort))
     jobs = [JobSummary.of(job) for job in page.jobs]
@@ -85,24 +85,24 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
 
 # before `/jobs/{job_id}`, which would take them for an id
 @router.get("/count", summary="How many jobs there are", responses=problems(503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def count_jobs(query: Annotated[JobCountQuery, Query()], parts: Parts, caller: Called) -> JobCount:
     """Counts up to 10,000. With `q` it looks at the newest jobs first, for two seconds; `next` goes on.
     `POST /jobs/bulk` without `expect` counts all.
     """
-    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    wanted = caller.limited(query.to_filter(), query.user_id)
     count, following = await parts.threads.run(parts[JobQueries].count_part, wanted, MOST_COUNTED + 1, query.after)
     is_exact = following is None and query.after is None and count <= MOST_COUNTED
     return JobCount(count=min(count, MOST_COUNTED), is_exact=is_exact, next=following)
 
 
 @router.get("/points", summary="When jobs ran, and how long", responses=problems(503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def list_job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, caller: Called) -> JobPointsView:
     """The jobs that have started, or a random sample of them, for a chart of start, duration and outcome. With `q` it
     searches the newest jobs first, for two seconds; `next` goes on.
     """
-    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    wanted = caller.limited(query.to_filter(), query.user_id)
     found = await parts.threads.run(parts[JobQueries].points, wanted, query.limit, query.after)
     points = [JobPointView.of(point) for point in found.points]
     return JobPointsView(points=points, is_sample=found.is_sample, next=found.next)
@@ -120,7 +120,7 @@ async def act_on_jobs(
     409 with the present number. It works for about two seconds, and answers with what it has done; go on with `next`
     as `after` until `next` is null. An interrupted call can be repeated: no job is run again twice.
     """
-    wanted = body.filter.to_filter()._replace(user_id=caller.only(body.filter.user_id))
+    wanted = caller.limited(body.filter.to_filter(), body.filter.user_id)
     acts = parts[BulkActs]
     if body.expect is None and (body.after is not None or body.as_of is not None):
         raise InvalidRequestError("expect", "is required with after and as_of")
@@ -179,33 +179,40 @@ class WaitQuery(QueryModel):
 
 @router.get("/{job_id}", summary="Everything known of a job", responses=problems(404, 429, 503))
 @needs(Scope.READ)
-async def get_job(job_id: JobId, query: Annotated[WaitQuery, Query()], parts: Parts) -> AnyJobDetail:
+async def get_job(job_id: JobId, query: Annotated[WaitQuery, Query()], parts: Parts, caller: Called) -> AnyJobDetail:
     """A schedule's id is answered with the schedule. A call that waits counts as an open stream of its user."""
     await _wait(job_id, query, parts)
-    return await parts.threads.look(job_view, job_id, parts)
+    return await parts.threads.look(job_view, job_id, parts, caller)
 
 
-def job_view(job_id: str, parts: GatewayParts) -> AnyJobDetail:
+def job_view(job_id: str, parts: GatewayParts, caller: Caller) -> AnyJobDetail:
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
         return ScheduleJobView.of_schedule(*named)
     with mongo_errors():
-        return JobDetail.of(parts[AttemptStore].complete(named), parts[JobQueries].queue_position(named))
+        return JobDetail.of(parts[AttemptStore].complete(named), queue_position(named, parts, caller))
 
 
 @router.get("/{job_id}/status", summary="The status and progress of a job", responses=problems(404, 429, 503))
 @needs(Scope.READ)
-async def get_job_status(job_id: JobId, query: Annotated[WaitQuery, Query()], parts: Parts) -> AnyJobStatus:
+async def get_job_status(
+    job_id: JobId, query: Annotated[WaitQuery, Query()], parts: Parts, caller: Called
+) -> AnyJobStatus:
     """Small enough to poll. The log stream sends the same as it happens. A schedule is `scheduled` until it ends."""
     await _wait(job_id, query, parts)
-    return await parts.threads.look(_status_view, job_id, parts)
+    return await parts.threads.look(_status_view, job_id, parts, caller)
 
 
-def _status_view(job_id: str, parts: GatewayParts) -> AnyJobStatus:
+def _status_view(job_id: str, parts: GatewayParts, caller: Caller) -> AnyJobStatus:
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
         return ScheduleStatusView.of_schedule(*named)
-    return JobStatusView.of(named, parts[JobQueries].queue_position(named))
+    return JobStatusView.of(named, queue_position(named, parts, caller))
+
+
+def queue_position(job: Job, parts: GatewayParts, caller: Caller) -> int | None:
+    """Its place in the queue. `None` also for who may see some projects: a place counts the jobs of all others."""
+    return None if caller.projects else parts[JobQueries].queue_position(job)
 
 
 async def _wait(job_id: str, query: WaitQuery, parts: GatewayParts) -> None:
@@ -228,7 +235,7 @@ def cancel_job(job_id: JobId, parts: Parts, caller: Called) -> AnyJobStatus:
     if caller.is_agent:
         raise ScopeMissingError(Scope.CRAWL)
     parts[ScheduleChanges].cancel(job_id)
-    return _status_view(job_id, parts)
+    return _status_view(job_id, parts, caller)
 
 
 BeginAnew = Annotated[
@@ -471,12 +478,12 @@ LetterId = Annotated[
 
 
 @dead_letters_router.get("", summary="List jobs that are out of retries", responses=problems(503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def list_dead_letters(
     query: Annotated[DeadLettersQuery, Query()], parts: Parts, caller: Called
 ) -> DeadLetterPage:
     """Newest first. Pass `next` as `after` for the page that follows."""
-    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    wanted = caller.limited(query.to_filter(), query.user_id)
     page = await parts.threads.run(parts[JobQueries].page, wanted, query.limit, query.after)
     letters = [DeadLetter.of(job) for job in page.jobs]
     return DeadLetterPage(dead_letters=letters, next=page.next, searched_to=page.searched_to)

@@ -10,7 +10,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.key_store import MOST_PROJECTS, KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.errors import InvalidRequestError, KeyNotFoundError
 from gateway.jobs.budgets import BudgetLeft, Budgets, in_minutes
@@ -32,6 +32,7 @@ _KEY: JsonDict = {
     "key_id": "4f1d9c2b3a4e",
     "user_id": "abc123",
     "scopes": ["crawl"],
+    "projects": [],
     "state": "valid",
     "note": "Anne's laptop",
     "budget": BUDGET_EXAMPLE,
@@ -93,6 +94,12 @@ class KeyRequest(BaseModel):
         description="`admin` includes all others; `crawl` includes `agent`; these and `read_all` include `read`. "
         "The first key has to be an admin's."
     )
+    projects: list[Annotated[str, Field(max_length=100)]] = Field(
+        default_factory=list,
+        max_length=MOST_PROJECTS,
+        description="With `read_all` alone: it reads what is of these projects, of all users, and nothing else.",
+        examples=[["shop"]],
+    )
     expires_at: QueryTime | None = Field(
         default=None, description="It is not valid from then on; by default it stays."
     )
@@ -112,6 +119,7 @@ class KeyView(BaseModel):
     key_id: str
     user_id: str
     scopes: list[Scope]
+    projects: list[str] = Field(description="What it reads is of these projects alone; empty without this limit.")
     state: KeyState
     note: str | None
     budget: KeyBudgetView | None
@@ -123,7 +131,8 @@ class KeyView(BaseModel):
     @classmethod
     def of(cls, key: ApiKey, now: datetime, left: BudgetLeft | None = None, /, **more: str) -> Self:
         state = KeyState.REVOKED if key.revoked_at else KeyState.VALID if key.is_valid(now) else KeyState.EXPIRED
-        known = key._asdict() | {"scopes": [scope for scope in Scope if scope in key.scopes]}
+        scopes, projects = [scope for scope in Scope if scope in key.scopes], list(key.projects)
+        known = key._asdict() | {"scopes": scopes, "projects": projects}
         shown = {name: known[name] for name in cls.model_fields if name in known and name != "budget"}
         budget = KeyBudgetView.of(left) if left else None
         return cls(key_id=key.id, state=state, budget=budget, **shown, **more)
@@ -175,7 +184,12 @@ def create_key(body: KeyRequest, parts: Parts) -> IssuedView:
                 "scopes", "the first key has to be an admin's: from then on every call takes one"
             )
         issued = parts[KeyIssue].issue(
-            body.user_id, body.scopes, expires_at=body.expires_at, note=body.note, budget=body.budget
+            body.user_id,
+            body.scopes,
+            expires_at=body.expires_at,
+            note=body.note,
+            budget=body.budget,
+            projects=body.projects,
         )
         return IssuedView.of(issued.key, now, left_of(issued.key, parts[Budgets]), key=str(issued.token))
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.access.keys import Scope, sign
 from gateway.errors import ConflictError, InvalidRequestError
+from gateway.jobs.queries import JobFilter
 from gateway.schedules.store import JobOrSchedule
 from gateway.web.authentication import KeyRing
 from gateway.web.authorisation import Called, needs
@@ -190,7 +191,7 @@ events_router = Router(tags=["jobs"])
         **problems(404, 422, 503),
     },
 )
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def follow_jobs(
     request: Request,
     caller: Called,
@@ -199,4 +200,4 @@ async def follow_jobs(
 ) -> Response:
     """Follows all jobs that are not final, and new ones; with `job_id`, given once per job, only these jobs."""
     streams: EventStreams = request.app.state.event_streams
-    return await streams.overview(job_id, caller.only(user_id))
+    return await streams.overview(job_id, caller.limited(JobFilter(), user_id))

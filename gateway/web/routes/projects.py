@@ -30,10 +30,10 @@ from gateway.dispatch.deployment import Deployment, Undeployment, are_installing
 from gateway.errors import InvalidRequestError
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.catalog import Project, SpiderCatalog, project_name
-from gateway.projects.eggs import EggStore, KeptEgg
+from gateway.projects.eggs import PROJECT_NAME, EggStore, KeptEgg
 from gateway.projects.versions import Releases
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import needs
+from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
@@ -138,7 +138,7 @@ _DELETED: JsonDict = {
 }
 
 
-_PROJECT_NAME = r"^[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?$"
+_PROJECT_NAME = f"^{PROJECT_NAME.pattern}$"
 
 
 class SpiderView(BaseModel, json_schema_extra={"examples": [_OWN_SPIDER, _EGG_SPIDER]}):
@@ -308,11 +308,12 @@ spiders_router = Router(tags=["platform"])
 
 
 @spiders_router.get("/spiders", summary="What can be run", responses=problems(503))
-@needs(Scope.READ)
-def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts) -> SpiderList:
+@needs(Scope.READ, by_project=True)
+def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts, caller: Called) -> SpiderList:
     """Every spider of every version that the crawl nodes have. Pass `next` as `after` for the page that follows."""
     project = project_name(query.project) if query.project else None
     found = parts[SpiderCatalog].select(project=project, version=query.version, name=query.name)
+    found = [info for info in found if caller.may_see_projects([info.project])]
     if query.q is not None:
         text = query.q.lower()
         found = [info for info in found if text in info.name.lower()]
@@ -467,11 +468,12 @@ def get_version_dependencies(project: ProjectName, version: VersionName, parts: 
 
 
 @projects_router.get("/projects", summary="Projects", responses=problems(503))
-@needs(Scope.READ)
-def list_projects(parts: Parts) -> ProjectList:
+@needs(Scope.READ, by_project=True)
+def list_projects(parts: Parts, caller: Called) -> ProjectList:
     """All projects by name, with their versions. The project `default` is the platform's own and has none."""
     with mongo_errors():
-        return ProjectList(projects=[_view(one) for one in parts[SpiderCatalog].projects()])
+        found = parts[SpiderCatalog].projects()
+    return ProjectList(projects=[_view(one) for one in found if caller.may_see_projects([one.name])])
 
 
 @projects_router.get("/projects/{project}/versions", summary="A project's versions", responses=problems(404, 503))
@@ -480,7 +482,9 @@ def list_versions(project: AnyProjectName, parts: Parts) -> VersionList:
     """All versions of the project; the one that was deployed last comes first."""
     with mongo_errors():
         found = parts[SpiderCatalog].project(project)
-        spiders = Counter(info.version for info in parts[SpiderCatalog].select(project=found.name))
+        named = parts[SpiderCatalog].select(project=found.name)
+        # others differ in the case of their name
+        spiders = Counter(info.version for info in named if info.project == found.name)
         kept = parts[EggStore].find(Egg(found.name, version) for version in found.versions)
         nodes = parts[NodeStore].all(attempts=False)
     versions = [

@@ -45,14 +45,14 @@ router = Router(prefix="/schedules", tags=["schedules"])
 
 
 @router.get("", summary="List schedules", responses=problems(503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def list_schedules(query: Annotated[SchedulesQuery, Query()], parts: Parts, caller: Called) -> SchedulePage:
     """Newest first, those of sites and targets too. Pass `next` as `after` for the page that follows."""
     return await parts.threads.run(schedules_page, query, parts, caller)
 
 
 def schedules_page(query: SchedulesQuery, parts: GatewayParts, caller: Caller) -> SchedulePage:
-    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    wanted = caller.limited(query.to_filter(), query.user_id)
     with mongo_errors():
         found, following = parts[ScheduleStore].page(wanted, query.limit, query.after)
     return SchedulePage(schedules=[ScheduleSummary.of(schedule) for schedule in found], next=following)
@@ -90,7 +90,7 @@ async def create_schedule(
 
 
 @router.get("/calendar", summary="Past and coming runs of many schedules", responses=problems(503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def get_schedule_calendar(
     query: Annotated[CalendarQuery, Query()], parts: Parts, caller: Called
 ) -> SchedulesCalendar:
@@ -101,7 +101,7 @@ async def get_schedule_calendar(
 
 
 def calendar_page(query: CalendarQuery, parts: GatewayParts, caller: Caller) -> SchedulesCalendar:
-    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    wanted = caller.limited(query.to_filter(), query.user_id)
     since, until = query.between(parts.clock())
     found = parts[ScheduleCalendar].page(wanted, since, until, query.limit, query.after)
     return SchedulesCalendar.of(found, since, until)

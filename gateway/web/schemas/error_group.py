@@ -188,8 +188,8 @@ class ErrorsFilter(QueryModel):
     new_since: QueryTime | None = Field(default=None, description="Only what was first seen at or after this time.")
     q: SearchText | None = Field(default=None, description="Only with this text in the name, message or place.")
 
-    def to_filter(self, user_id: str | None) -> ErrorFilter:
-        return ErrorFilter(**{**self.model_dump(include=set(ErrorsFilter.model_fields)), "user_id": user_id})
+    def to_filter(self) -> ErrorFilter:
+        return ErrorFilter(**self.model_dump(include=set(ErrorsFilter.model_fields)))
 
 
 class ErrorsQuery(ErrorsFilter):

@@ -73,6 +73,35 @@ async def test_the_link_of_a_new_key_leads_a_colleague_to_all_crawls(open_tab: O
         assert all("db_" not in address for address in tab.asked)
 
 
+async def test_a_key_for_a_project_shows_its_pages_alone(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
+    shown, other = locked.job(user_id="bert", project="shop"), locked.job(user_id="bert", project="news")
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("root", Scope.ADMIN).token)
+        await tab.page.goto("/console/keys")
+        await tab.page.get_by_label("User", exact=True).fill("dora")
+        await tab.page.get_by_label("Projects").fill("shop\n")
+        await tab.page.get_by_role("button", name="Create key").press("Enter")
+        await expect(tab.page.get_by_label("Projects")).to_be_focused()
+        tab.expect_complaint("422")
+        await expect(tab.page.get_by_text("are for a key with the scope read_all alone")).to_be_visible()
+        await tab.page.get_by_label("Scope").select_option('["read_all"]')
+        await tab.page.get_by_role("button", name="Create key").press("Enter")
+        await expect(tab.page.locator("#key-text")).to_contain_text("db_")
+        key = await tab.page.locator("#key-text").inner_text()
+        await expect(tab.page.get_by_role("row", name="dora")).to_contain_text("shop")
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(key)
+        await expect(tab.page.get_by_text("Signed in as dora, who sees shop")).to_be_visible()
+        await expect(tab.page.get_by_role("link", name="Alerts")).to_have_count(0)
+        await tab.page.goto("/console/jobs")
+        await expect(tab.page.locator(f'a[href*="{shown.id}"]').first).to_be_visible()
+        assert other.id not in await tab.page.content()
+        await axe(tab)
+        await tab.page.goto("/console/alerts")
+        await expect(tab.page.get_by_text("this key reads the project 'shop' alone")).to_be_visible()
+        tab.expect_complaint("403")
+
+
 @in_full("web/test_keys.py, and a key that is made here")
 async def test_without_keys_the_page_says_what_the_first_one_changes(
     open_tab: OpenTab, console: Console, axe: Axe

@@ -188,3 +188,17 @@ def test_a_key_with_a_budget_is_made_and_its_use_is_listed(run: Run) -> None:
         assert refused.returncode == 2, wrong
         assert "pages=500" in refused.stderr
     assert run("keys", "create", "--scope", "admin", "--budget", "pages=5").returncode != 0
+
+
+def test_a_key_for_projects_is_made_and_listed_with_them(run: Run) -> None:
+    of_projects = ("--project", "shop", "--project", "news")
+    made = run("keys", "create", "--user", "carol", "--scope", "read_all", *of_projects, "--json")
+    assert made.returncode == 0, made.stderr
+    told = json.loads(made.stdout)
+    assert (told["projects"], told["scopes"], told["expires_at"]) == (["news", "shop"], ["read_all"], None)
+    listed = run("keys", "list", "--user", "carol", COLUMNS="200")
+    assert "news, shop" in listed.stdout
+    for scope in ("read", "crawl", "admin"):
+        refused = run("keys", "create", "--scope", scope, *of_projects)
+        assert refused.returncode == 1
+        assert "--project: are for a key with the scope read_all alone" in refused.stderr

@@ -15,7 +15,7 @@ from pymongo.database import Database
 from stores import StoreProcess
 
 from gateway.jobs.messages import status_data
-from gateway.jobs.queries import JobQueries, JobsPage
+from gateway.jobs.queries import JobFilter, JobQueries, JobsPage
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
 from gateway.schedules.store import ScheduleStore
@@ -163,7 +163,7 @@ async def test_a_job_that_is_made_while_the_snapshot_is_read_is_told(
                 while not feed.live:
                     await changed.wait()
                     changed.clear()
-            chunks = (await streams.overview([], "ada")).body_iterator  # type: ignore[attr-defined]
+            chunks = (await streams.overview([], JobFilter(user_id="ada"))).body_iterator  # type: ignore[attr-defined]
             snapshot = await anext(chunks)
             told = await anext(chunks)
         assert made[0].id.encode() not in snapshot

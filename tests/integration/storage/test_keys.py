@@ -71,6 +71,22 @@ def test_a_key_of_a_newer_scope_is_to_the_release_before_one_that_reads_its_user
         assert keys.get(key.id) == key
 
 
+def test_a_key_for_projects_is_to_the_release_before_one_that_has_expired(database: Database[dict[str, Any]]) -> None:
+    keys, expiry = KeyStore(database), utc_now() + timedelta(days=1)
+    for expires_at in (None, expiry):
+        key = KeyIssue(keys).issue("anne", [Scope.READ_ALL], projects=["shop", "news"], expires_at=expires_at).key
+        stored = database["keys"].find_one({"_id": key.id}) or {}
+        # what that one reads: no scope by any of its marks, and no longer valid
+        assert (stored["scopes"], stored["expires_at"] <= utc_now()) == ([], True)
+        assert not {"reads_all", "acts_as_agent", "within_budget", "budget"} & stored.keys()
+        assert keys.get(key.id) == key
+        assert (key.projects, key.scopes, key.expires_at) == (("news", "shop"), {Scope.READ_ALL}, expires_at)
+        database["keys"].update_one({"_id": key.id}, {"$unset": {"projects": ""}})
+        left = keys.get(key.id)
+        assert left is not None
+        assert (left.scopes, left.is_valid(utc_now())) == (frozenset(), False)
+
+
 def test_of_many_gateways_that_start_at_once_one_makes_the_first_key(database: Database[dict[str, Any]]) -> None:
     keys = KeyStore(database)
     first = KeyIssue(keys).issue_first()

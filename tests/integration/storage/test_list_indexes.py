@@ -26,6 +26,7 @@ from gateway.jobs.queries import LOOKED_FOR_POINTS, JobFilter, JobOrder, JobQuer
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.retention.windows import Window, Windows
+from gateway.schedules.store import ScheduleFilter, ScheduleStore
 from gateway.stores.indexes import INDEXES, ensure_indexes
 
 NOW = utc_now()
@@ -107,6 +108,11 @@ def plan(find: dict[str, Any], of: str = "jobs") -> QueryPlan:
         ({"project": "default"}, "project_newest"),
         ({"project": "default", "spider": "seo"}, "project_spider_newest"),
         ({"project": "default", "spider": "seo", "user_id": "many"}, "user_project_spider_newest"),
+        ({"projects": ("default",)}, "project_newest"),
+        ({"projects": ("default", "shop")}, "project_newest"),
+        ({"projects": ("default", "shop"), "project": "default", "spider": "seo"}, "project_spider_newest"),
+        ({"projects": ("shop",), "project": "default"}, "project_newest"),
+        ({"projects": ("default",), "status": (JobStatus.RUNNING, JobStatus.PENDING)}, "status_newest"),
         ({"waiting_reason": WaitingReason.CAPACITY}, "reason_newest"),
         # by what the fewest have
         ({"tag": "few", "user_id": "many"}, "tag_newest"),
@@ -174,12 +180,13 @@ def test_a_list_in_another_order_is_led_by_an_index_too(
         (ErrorFilter(), "seen"),
         (ErrorFilter(project="shop", spider="seo", state=ErrorState.OPEN), "spider_project_state_seen"),
         (ErrorFilter(user_id="few"), "user_seen"),
+        (ErrorFilter(projects=("shop",)), "project_seen"),
         (ErrorFilter(kind="crawl"), "kind_seen"),
         (ErrorFilter(kind="crawl", q="text"), "kind_seen"),
         (ErrorFilter(state=ErrorState.RESOLVED), "state_seen"),
         (ErrorFilter(new_since=NOW), "seen"),
     ],
-    ids=["all", "spider", "user", "kind", "kind and text", "state", "new"],
+    ids=["all", "spider", "user", "projects", "kind", "kind and text", "state", "new"],
 )
 def test_lists_of_errors_are_led_by_an_index_in_their_order(
     database: Database[dict[str, Any]], asked: Asked, wanted: ErrorFilter, leading: str
@@ -190,6 +197,17 @@ def test_lists_of_errors_are_led_by_an_index_in_their_order(
     assert (found.index and found.index.spec.name, found.is_sorted) == (leading, True)
     # what was seen last before that time is not read
     assert wanted.new_since is None or all(interval.low != b"" for interval in found.intervals)
+
+
+def test_the_most_frequent_errors_and_the_schedules_of_a_project_are_led_by_an_index(
+    database: Database[dict[str, Any]], asked: Asked
+) -> None:
+    asked.finds.clear()
+    error_groups(database).page(ErrorFilter(projects=("shop",)), 10, None, by_count=True)
+    ScheduleStore(database).page(ScheduleFilter(projects=("shop",)), 10)
+    plans = [plan(asked.finds[0], "error_groups"), plan(asked.finds[1], "schedules")]
+    led = [(found.index and found.index.spec.name, found.is_sorted) for found in plans]
+    assert led == [("project_count", True), ("project_newest", True)]
 
 
 @pytest.mark.parametrize("others", [{}, {"user_id": "many", "q": "seo"}], ids=["alone", "with others"])
@@ -230,8 +248,8 @@ def test_what_few_jobs_have_started_or_ended_in_is_the_time_in_which_they_are_lo
         (lambda database: list(Windows(database).batches(Window.around("logs", NOW))), "ended_newest"),
         (lambda database: JobSweeps(database).running_on("n1"), "status_newest"),
         (lambda database: JobSweeps(database).live_attempts(), "status_newest"),
-        (lambda database: JobQueries(database).last_ended(8), "ended_newest"),
-        (lambda database: JobQueries(database).last_ended(8, "many", NOW), "ended_newest"),
+        (lambda database: JobQueries(database).last_ended(8, JobFilter()), "ended_newest"),
+        (lambda database: JobQueries(database).last_ended(8, JobFilter(user_id="many"), NOW), "ended_newest"),
     ],
     ids=["first to expire", "in a window", "running on a node", "live", "last ended", "last ended of a user"],
 )
