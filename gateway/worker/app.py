@@ -132,7 +132,10 @@ class EndedAttempts:
                 ended.append(now)
 
         self._apart.each(((job.id, job) for job in jobs), decide)
-        self._completion.settle_soon(*ended)
+        try:
+            self._completion.settle_soon(*ended)
+        except Exception:  # noqa: BLE001 - each by itself, so that one which cannot be settled does not stop the others
+            self._apart.each(((job.id, job) for job in ended), self._completion.settle_soon)
 
 
 class OwnWork(bootsteps.StartStopStep):

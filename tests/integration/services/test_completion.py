@@ -13,6 +13,7 @@ from stores import free_port
 from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
+from gateway.errors import BudgetSpentError
 from gateway.jobs.completion import Cancellation, Completion
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job, JobStatus
@@ -191,6 +192,28 @@ def test_of_many_that_end_at_once_one_that_cannot_be_decided_on_keeps_no_other(p
     assert ended.look([job.id for job in jobs]) is False
     assert all(platform.jobs.get(job.id).settled for job in right)
     assert platform.slots() == [f"{wrong.id}-1"]
+
+
+def test_of_many_that_end_at_once_one_that_cannot_be_settled_keeps_no_other(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform.heartbeat(slots=9)
+    jobs = [make_job() for _ in range(3)]
+    for job in jobs:
+        platform.jobs.insert(job)
+    assert platform.dispatch.fill() == 3
+    for job in jobs:
+        exit_of(platform, platform.jobs.get(job.id))
+
+    def close(job: Job) -> None:
+        if job.id == jobs[0].id:
+            raise BudgetSpentError("its reservation is changed all the time", 1)
+
+    monkeypatch.setattr(platform.jobs.budgets, "close", close)
+    webhooks = Webhooks.__new__(Webhooks)
+    webhooks.look = lambda: None  # type: ignore[method-assign]  # nobody is to be called
+    EndedAttempts(platform.jobs, platform.completion, webhooks).look([job.id for job in jobs])
+    assert [platform.jobs.get(job.id).settled for job in jobs] == [False, True, True]
 
 
 def test_jobs_that_end_while_redis_is_away_are_settled_if_they_need_none_of_it(platform: Platform) -> None:
