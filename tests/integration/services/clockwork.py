@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-
-from pymongo import MongoClient
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.admission import Admission, Quotas, WaitingStore
@@ -22,7 +18,6 @@ from gateway.schedules.orders import CrawlOrders, RunOrder
 from gateway.schedules.schedule import LedgerKind, Schedule, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.documents import reader
-from gateway.stores.indexes import ensure_indexes
 
 #: Everything begins here.
 START = datetime(2027, 6, 1, 9, tzinfo=UTC)
@@ -150,12 +145,3 @@ def crawl(number: int = 1, **fields: Any) -> CrawlOrder:
 def occurrence(schedule: Schedule, number: int = 0) -> str:
     """The id of the job of an hourly schedule's occurrence."""
     return occurrence_id(schedule.id, START + number * HOUR)
-
-
-@contextmanager
-def clockwork_at(uri: str) -> Iterator[Clockwork]:
-    with MongoClient[dict[str, Any]](uri, tz_aware=True, datetime_conversion="DATETIME_AUTO") as client:
-        name = f"test_{uuid.uuid4().hex[:12]}"
-        ensure_indexes(client[name])
-        yield Clockwork(client[name])
-        client.drop_database(name)

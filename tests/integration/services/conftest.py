@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -11,7 +10,9 @@ from typing import Any
 
 import pytest
 import redis
+from databases import Databases
 from ended_runs import ended_runs
+from pymongo import MongoClient
 from stores import embedded_mongo, valkey_server
 
 from gateway.clock import utc_now
@@ -50,11 +51,11 @@ from gateway.signals.node_states import NodeAnnouncing, NodeStateStore
 from gateway.signals.present_figures import PresentFigures
 from gateway.signals.signatures import WebhookSecrets
 from gateway.signals.webhooks import OutgoingCaller, Webhooks
-from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect
 
 sys.path.insert(0, str(Path(__file__).parent))
+from clockwork import Clockwork
 from node_double import NodeDouble, node_double
 
 DEAD_AFTER = timedelta(seconds=30)
@@ -313,15 +314,24 @@ def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield uri
 
 
+@pytest.fixture(scope="session")
+def databases(mongo_uri: str) -> Iterator[Databases]:
+    with Databases(mongo_uri) as databases:
+        yield databases
+
+
 @pytest.fixture
-def database(mongo_uri: str) -> Iterator[Any]:
+def database(databases: Databases) -> Iterator[Any]:
     """A server's: mongomock cannot follow where there are bulk writes."""
-    database = connect_mongo(mongo_uri).client[uuid.uuid4().hex]
-    ensure_indexes(database)
-    yield database
-    # a server with the tables of a thousand databases needs many times as long to make the next one
-    database.client.drop_database(database.name)
-    database.client.close()
+    with databases.lent() as name, connect_mongo(databases.uri).client as client:
+        yield client[name]
+
+
+@pytest.fixture
+def works(databases: Databases) -> Iterator[Clockwork]:
+    client = MongoClient[dict[str, Any]](databases.uri, tz_aware=True, datetime_conversion="DATETIME_AUTO")
+    with databases.lent() as name, client:
+        yield Clockwork(client[name])
 
 
 @pytest.fixture

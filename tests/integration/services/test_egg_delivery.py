@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,6 @@ import pytest
 from conftest import DEAD_AFTER, Platform
 from eggs import teller
 from jobs import make_job
-from node_double import NodeDouble
-from stores import embedded_mongo
 
 from gateway.contract.crawl import CrawlSpec, Egg, Expect
 from gateway.contract.outbox import PROTOCOLS
@@ -22,8 +20,6 @@ from gateway.errors import NodeUnreachableError
 from gateway.jobs.job import Job
 from gateway.jobs.messages import EventPublisher
 from gateway.projects.eggs import EggCopies, EggStore
-from gateway.stores.indexes import ensure_indexes
-from gateway.stores.mongo import connect
 
 EGG = Egg("shop", "1.0")
 
@@ -81,23 +77,9 @@ class Eggs:
         return [path for path, _ in self.platform.double.requests]
 
 
-@pytest.fixture(scope="module")
-def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
-        yield uri
-
-
 @pytest.fixture
-def eggs(mongo_uri: str, redis_url: str, double: NodeDouble, tmp_path: Path) -> Iterator[Eggs]:
-    database = connect(mongo_uri)
-    database.client.drop_database(database.name)
-    ensure_indexes(database)
-    platform = Platform(redis_url, double, database)
-    platform.redis.flushall()
-    yield Eggs(platform, tmp_path)
-    platform.scrapyd.close()
-    platform.redis.close()
-    database.client.close()
+def eggs(platform: Platform, tmp_path: Path) -> Eggs:
+    return Eggs(platform, tmp_path)
 
 
 def test_the_node_with_most_room_is_brought_what_a_crawl_waits_for(eggs: Eggs) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import DEAD_AFTER, Platform
+from databases import Databases
 from jobs import assigned
 from node_story import node, submitted
 from pymongo import MongoClient
@@ -22,7 +23,6 @@ from gateway.nodes.health import NodeHealth
 from gateway.nodes.node import node_resource
 from gateway.nodes.store import KEPT, NodeStore
 from gateway.status.health import Health
-from gateway.stores.indexes import ensure_indexes
 
 FEW, MANY = 2, 12
 
@@ -54,12 +54,10 @@ def asked() -> Asked:
 
 
 @pytest.fixture
-def database(mongo_uri: str, asked: Asked) -> Iterator[Any]:
-    with MongoClient[dict[str, Any]](mongo_uri, event_listeners=[asked], tz_aware=True, tzinfo=UTC) as client:
-        database = client[uuid.uuid4().hex]
-        ensure_indexes(database)
-        yield database
-        client.drop_database(database.name)
+def database(databases: Databases, asked: Asked) -> Iterator[Any]:
+    client = MongoClient[dict[str, Any]](databases.uri, event_listeners=[asked], tz_aware=True, tzinfo=UTC)
+    with databases.lent() as name, client:
+        yield client[name]
 
 
 def failing_nodes(platform: Platform, numbers: range) -> None:

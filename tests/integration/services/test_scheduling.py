@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, occurrence
+from clockwork import HOUR, START, Clockwork, crawl, occurrence
 from jobs import make_job
-from stores import embedded_mongo
 
 from gateway.jobs.admission import Quotas
 from gateway.jobs.job import Decision, JobStatus
@@ -17,18 +15,6 @@ from gateway.schedules.schedule import CatchUp, LedgerKind, Overlap, ScheduleSta
 
 SECOND = timedelta(seconds=1)
 FIRED, SKIPPED, MISSED = LedgerKind.FIRED, LedgerKind.SKIPPED, LedgerKind.MISSED
-
-
-@pytest.fixture(scope="module")
-def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
-        yield uri
-
-
-@pytest.fixture
-def works(mongo: str) -> Iterator[Clockwork]:
-    with clockwork_at(mongo) as works:
-        yield works
 
 
 def test_an_occurrence_that_is_due_becomes_a_pending_job_and_its_schedule_goes_on(works: Clockwork) -> None:

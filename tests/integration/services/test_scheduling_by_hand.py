@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, occurrence
-from stores import embedded_mongo
+from clockwork import HOUR, START, Clockwork, crawl, occurrence
 
 from gateway.contract.reasons import Reason
 from gateway.errors import ConflictError
@@ -19,18 +17,6 @@ from gateway.schedules.schedule import LedgerKind, Overlap, Schedule, ScheduleSt
 
 HALF_HOUR = timedelta(minutes=30)
 FIRED = LedgerKind.FIRED
-
-
-@pytest.fixture(scope="module")
-def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
-        yield uri
-
-
-@pytest.fixture
-def works(mongo: str) -> Iterator[Clockwork]:
-    with clockwork_at(mongo) as works:
-        yield works
 
 
 def page(job: Job) -> str:

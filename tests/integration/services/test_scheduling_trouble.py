@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from bson import DatetimeMS
-from clockwork import HOUR, START, Clockwork, clockwork_at, occurrence
+from clockwork import HOUR, START, Clockwork, occurrence
 from jobs import make_job
-from stores import embedded_mongo
 from structlog.testing import capture_logs
 
 from gateway.jobs.job import Decision, JobStatus
@@ -17,18 +15,6 @@ from gateway.schedules.schedule import LedgerKind
 
 SECOND = timedelta(seconds=1)
 FIRED, SKIPPED, MISSED = LedgerKind.FIRED, LedgerKind.SKIPPED, LedgerKind.MISSED
-
-
-@pytest.fixture(scope="module")
-def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
-        yield uri
-
-
-@pytest.fixture
-def works(mongo: str) -> Iterator[Clockwork]:
-    with clockwork_at(mongo) as works:
-        yield works
 
 
 def test_an_unreadable_schedule_keeps_no_other_and_is_told_of_once(works: Clockwork) -> None:

@@ -6,13 +6,13 @@ Mongomock is left out where it cannot follow: in bulk writes (`served`).
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import mongomock
 import pytest
+from databases import Databases
 from pymongo import MongoClient
 from pymongo.database import Database
 from stores import REAL_BACKENDS, embedded_mongo
@@ -30,33 +30,39 @@ def embedded_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield uri
 
 
+@pytest.fixture(scope="session")
+def embedded(embedded_uri: str) -> Iterator[Databases]:
+    with Databases(embedded_uri) as databases:
+        yield databases
+
+
+@pytest.fixture(scope="session")
+def external() -> Iterator[Databases]:
+    with Databases(os.environ["MONGO_TEST_URI"]) as databases:
+        yield databases
+
+
 @contextmanager
-def _fresh(client: Any) -> Iterator[Database[dict[str, Any]]]:
-    database = client[f"test_{uuid.uuid4().hex[:12]}"]
-    ensure_indexes(database)
-    yield database
-    client.drop_database(database.name)
-    client.close()
-
-
-def _client(backend: str, request: pytest.FixtureRequest) -> Any:
-    if backend == "mongomock":
-        return mongomock.MongoClient(tz_aware=True)
-    embedded = backend == "embedded"
-    return MongoClient(
-        request.getfixturevalue("embedded_uri") if embedded else os.environ["MONGO_TEST_URI"], tz_aware=True
-    )
+def _fresh(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "mongomock":
+        database = mongomock.MongoClient(tz_aware=True)["test"]
+        ensure_indexes(database)
+        yield database
+        return
+    databases: Databases = request.getfixturevalue(request.param)
+    with databases.lent() as name, MongoClient[dict[str, Any]](databases.uri, tz_aware=True) as client:
+        yield client[name]
 
 
 @pytest.fixture(params=BACKENDS)
 def database(request: pytest.FixtureRequest) -> Iterator[Database[dict[str, Any]]]:
-    with _fresh(_client(request.param, request)) as database:
+    with _fresh(request) as database:
         yield database
 
 
-@pytest.fixture(params=BACKENDS[1:])
+@pytest.fixture(params=REAL_BACKENDS)
 def served(request: pytest.FixtureRequest) -> Iterator[Database[dict[str, Any]]]:
-    with _fresh(_client(request.param, request)) as database:
+    with _fresh(request) as database:
         yield database
 
 
