@@ -231,6 +231,15 @@ def test_what_is_of_another_project_is_not_there(door: Door, hidden: Belongings,
         assert not door.call(route, "both", hidden.ids).is_error
 
 
+def test_what_is_not_kept_by_project_is_refused() -> None:
+    refused = {route.split()[1] for route, scope in SCOPES.items() if scope is Scope.READ and route not in SERVED}
+    of_job = {"/console/jobs/{job_id}/changes", "/jobs/sites"}
+    roots = ("/datasets", "/alerts", "/views", "/v2/", "/console/datasets", "/console/alerts", "/console/views")
+    assert of_job <= refused
+    assert {path for path in refused if not path.startswith(roots)} == of_job
+    assert not [route for route in SERVED if route.split()[1].startswith(roots) and "/v2/" not in route]
+
+
 @pytest.mark.parametrize("path", LISTS)
 def test_a_list_has_what_is_of_the_project_alone(
     door: Door, shown: Belongings, hidden: Belongings, path: str
