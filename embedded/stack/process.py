@@ -107,7 +107,7 @@ class User(NamedTuple):
     gid: int
 
     def become(self) -> None:
-        """Become this user for good, without any right of the current one. Only root can. Raises `OSError`."""
+        """Change permanently to this user, and lose all rights of the current one. Needs root. Raises `OSError`."""
         os.setgroups([])
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)

@@ -31,7 +31,7 @@ _FIRING, _OVER = 100, 20
 _ENDPOINTS = 200
 #: The bell counts up to this number.
 _COUNTED = 100
-#: By measure: the words in the form.
+#: The words in the form for each measure.
 _MEASURES = {
     AlertMeasure.FAILED: "a crawl failed",
     AlertMeasure.INCOMPLETE: "a crawl failed, or finished with errors",

@@ -222,7 +222,7 @@ def _is_flipped(kind: JsonType | None, usual: str | None) -> bool:
     return kind is not None and kind != usual
 
 
-#: By finding about a field: whether an item shows the problem, given the type of its value and the usual type.
+#: For each finding about a field: whether an item shows the problem, given the type of its value and the usual type.
 _EXAMPLE_OF: dict[str, Callable[[JsonType | None, str | None], bool]] = {
     FindingCode.FIELD_LOWER: _is_empty,
     FindingCode.FIELD_COLLAPSED: _is_empty,

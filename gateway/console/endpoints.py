@@ -27,7 +27,7 @@ from gateway.web.schemas.endpoint import DeliveriesQuery, EndpointsQuery, Endpoi
 
 router = Pages()
 
-#: By event: the words in the form.
+#: The words in the form for each event.
 _EVENTS = {
     EventType.JOB_STARTED: "an attempt started",
     EventType.JOB_PAUSED: "a job was paused",
@@ -54,7 +54,7 @@ _EVENTS = {
 #: The events that are ticked for a new endpoint: those that need attention. With all events, each start would send a
 #: message.
 _FIRST_EVENTS = (EventType.JOB_PARTIAL, EventType.JOB_FAILED)
-#: By field of the filter: the words in the form.
+#: The words in the form for each field of the filter.
 _FILTERS = {
     "projects": "Projects",
     "spiders": "Spiders",

@@ -14,7 +14,7 @@ from gateway.errors import UnavailableError
 from gateway.stores.mongo import mongo_errors
 from gateway.web.container import GatewayParts
 
-#: By finding about a field: the words of the badge.
+#: The words of the badge for each finding about a field.
 _WORDS: dict[str, str] = {
     FindingCode.FIELD_LOWER: "rarer than usual",
     FindingCode.FIELD_COLLAPSED: "mostly missing",

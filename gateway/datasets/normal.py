@@ -81,7 +81,7 @@ class FindingCode(StrEnum):
     FIELD_COLLAPSED = "field_collapsed"
     TYPE_FLIPPED = "type_flipped"
     VALUES_SHIFTED = "values_shifted"
-    #: All values of a field that had many are the same.
+    #: All values of the field are the same, although they differed in earlier runs.
     VALUES_SAME = "values_same"
 
 

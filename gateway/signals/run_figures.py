@@ -162,7 +162,7 @@ def incidents(when: AlertCondition, runs: Sequence[ComparedRun]) -> Iterator[Inc
 
 # --- in words
 
-#: By measure: the words for its figure.
+#: The words for the figure of each measure.
 _WORDS = {
     AlertMeasure.ITEMS: "{value} items",
     AlertMeasure.PAGES: "{value} pages",

@@ -238,7 +238,7 @@ log = structlog.get_logger()
 #: batch of its own.
 BATCH_ITEMS = 500
 BATCH_BYTES = 1 << 20
-#: The end of a line that is too large is searched in this many batches before it is another attempt's turn. After
+#: In a line that is too large, the end is searched for. After this many batches, it is another attempt's turn; after
 #: `LONGEST_LINE` bytes, the file is given up.
 SEARCHED_AT_ONCE = 16
 LONGEST_LINE = 1 << 30
