@@ -283,7 +283,7 @@ class RecordStore:
         try:
             self._records.bulk_write(operations, ordered=False)
         except BulkWriteError as error:
-            # the insert failed because the record exists: the condition matched nothing, so it has the change already
+            # the record exists, and the condition did not match: so it has this change, or a later one, already
             refusals(error, {DUPLICATE_KEY})
 
     @state_change("dataset_records.delete")

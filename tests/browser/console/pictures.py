@@ -111,7 +111,8 @@ def section() -> str:
     """What `docs/console.md` shows."""
     rows = [f"| {one.title} | {' | '.join(_shown(one, kind) for kind in KINDS)} |" for one in PICTURES]
     table = ["| page | light | dark | phone |", "|---|---|---|---|", *rows]
-    return "\n".join([HEADING, "`make screenshots` makes them again, from a sample of a platform.", "", *table, ""])
+    line = "`make screenshots` takes these pictures again, from a sample platform."
+    return "\n".join([HEADING, line, "", *table, ""])
 
 
 def _shown(picture: Picture, kind: str) -> str:

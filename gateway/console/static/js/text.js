@@ -1,6 +1,6 @@
 // Text for people, as `formats.py` writes it on the server: for what the browser alone knows, or knows later.
 
-/** Controls, and characters that change the direction or the place of the text around them; half surrogate pairs. */
+/** Control characters, characters that change the direction or position of text, and half surrogate pairs. */
 export const INVISIBLE =
   /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\p{Cs}]/gu;
 /** @type {Record<string, string>} */
