@@ -23,9 +23,9 @@ import pytest
 from described import document
 from machine import find_program
 from scissors import Scissors
+from scripted_server import stand_in, whole
 from sites.server import Site
 from stack import ROOT, Stack, wait_until
-from stand_in import stand_in, whole
 from stores import free_port
 
 # over two hundred packages and half a minute of CPU, so no part of `make test`

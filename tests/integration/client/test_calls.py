@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from stand_in import Answer, Asked, StandIn, nothing, part, stand_in, whole
+from scripted_server import Answer, Asked, StandIn, nothing, part, stand_in, whole
 from stores import free_port
 
 from discoverybot_client import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from stand_in import Answer, Asked, nothing, stand_in, whole
+from scripted_server import Answer, Asked, nothing, stand_in, whole
 
 from discoverybot_client import AsyncClient, Client, GatewayUnreachableError, Job, NotFoundError, UnavailableError
 
