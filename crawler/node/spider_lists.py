@@ -88,10 +88,9 @@ class Listing(BaseModel):
     #: other versions of what it depends on might do.
     undeclared: str | None = None
     is_outdated: bool = False
-    #: The same of a package that cannot be built. Scrapyd sets it, too.
+    #: The same of a package that cannot be built. Scrapyd sets this and what follows, not the listing process: the
+    #: unpacked egg, the environment with what it depends on, and what this node has changed in that.
     unbuildable: str | None = None
-    #: The unpacked egg, the environment with what it depends on, and what this node has changed in that. Scrapyd sets
-    #: these, not the listing process.
     egg: Path | None = None
     venv: Path | None = None
     leniency: Leniency = AS_DECLARED
@@ -122,6 +121,9 @@ class _Examined(NamedTuple):
     within: float | None
 
 
+#: How many distributions a lenient node adds at most, and of how many it takes later versions: each is one more
+#: installation, and an egg, or a package that is built, could name another one each time.
+MOST_GIVEN = 20
 #: For this long a project is not taken for an old one.
 _LATELY = timedelta(days=365)
 
@@ -261,10 +263,10 @@ class SpiderLists(Service):
             if not self._settings.project_lenient:
                 return _with_advice(listing, _TRY_DAY.format(day)) if is_old else listing
             # the listing process runs the egg's code, so its answer is checked
-            if listing.undeclared in ADDABLE - {*given.added}:
+            if listing.undeclared in ADDABLE - {*given.added} and len(given.added) < MOST_GIVEN:
                 given = given._replace(added=(*given.added, listing.undeclared))
-            elif listing.unbuildable and listing.unbuildable not in given.raised:
-                given = given._replace(raised=(*given.raised, listing.unbuildable))
+            elif (name := listing.unbuildable) and name not in given.raised and len(given.raised) < MOST_GIVEN:
+                given = given._replace(raised=(*given.raised, name))
             elif is_old and not given.as_of:
                 given = given._replace(as_of=raised_day(day))
             else:
@@ -287,7 +289,7 @@ class SpiderLists(Service):
         account = self._accounts.of(egg.project)
         with account.folder_for_a_moment() as folder:
             listing = await self._list(egg.project, egg.version, folder, self._eggs.code(egg.folder, venv))
-        return listing.model_copy(update={"egg": egg.folder, "venv": venv, "leniency": given})
+        return listing.model_copy(update={"egg": egg.folder, "venv": venv, "leniency": given, "unbuildable": None})
 
     async def _compile(self, egg: Path, venv: Path) -> None:
         """Let a Python that is not the node's own compile the egg. It runs outside of the virtual environment, which

@@ -27,6 +27,13 @@ class Teller(scrapy.Spider):
 """
 #: Our packages have these names in the processes of eggs. An egg may change what they say.
 FORGED = "from crawler.node import missing\nmissing._WELL_KNOWN = {'unheard': 'unheard'}\nimport unheard"
+#: It says of another package each time that this cannot be built.
+ENDLESS = """
+import sys, uuid
+for module in [one for one in sys.modules.values() if "_what_may_help" in vars(one)]:
+    module._what_may_help = lambda *_: {"unbuildable": uuid.uuid4().hex}
+import unheard
+"""
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +110,7 @@ def test_what_was_added_is_known_after_a_restart(lenient: EggNode) -> None:
     [
         ("import unheard", "Add unheard to the project's requirements"),
         (FORGED, "Add unheard to the project's requirements"),
+        (ENDLESS, "Add unheard to the project's requirements"),
         ("import furl", "with furl, which it does not declare: "),
     ],
 )

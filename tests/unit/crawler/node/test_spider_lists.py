@@ -1,14 +1,28 @@
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
-from crawler.node.eggs import EggContents, EggStorage, described
+import pytest
+
+from crawler.node.eggs import EggContents, EggStorage, Leniency, described
 from crawler.node.listing import list_own
-from crawler.node.spider_lists import MOST_OF_A_PROJECT, MOST_OF_ALL, Listing, too_much, write_catalog
+from crawler.node.missing import ADDABLE
+from crawler.node.spider_lists import (
+    MOST_GIVEN,
+    MOST_OF_A_PROJECT,
+    MOST_OF_ALL,
+    Listing,
+    SpiderLists,
+    _Examined,
+    too_much,
+    write_catalog,
+)
 from gateway.contract.outbox import CATALOG, LIMITS
 from gateway.contract.records import SpiderInfo
 
@@ -54,3 +68,18 @@ def test_many_spiders_are_described_once_and_anew_when_another_version_is_the_la
         ("shop", "1", True): MANY,
         ("shop", "1", False): MANY,
     }
+
+
+@pytest.mark.parametrize("what", ["undeclared", "unbuildable"])
+def test_a_lenient_node_does_not_try_for_ever(tmp_path: Path, what: str) -> None:
+    tried: list[Leniency] = []
+
+    async def listed_with(_egg: _Examined, given: Leniency) -> Listing:
+        tried.append(given)
+        return Listing(problem="no", **{what: sorted(ADDABLE)[len(tried)]})
+
+    lists = SpiderLists.__new__(SpiderLists)
+    lists._settings = SimpleNamespace(project_lenient=True)
+    lists._listed_with = listed_with  # type: ignore[method-assign]
+    refused = asyncio.run(lists._suited(_Examined(tmp_path, "shop", "1", fresh=True, within=None)))
+    assert (refused.problem, len(tried)) == ("no", MOST_GIVEN + 1)
