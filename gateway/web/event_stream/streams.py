@@ -12,7 +12,6 @@ import anyio
 import structlog
 from attrs import define, field
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from sse_starlette.sse import SendTimeoutError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -24,6 +23,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
+from gateway.private_names import require_names
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
 from gateway.stores.redis import connect_async
@@ -44,6 +44,7 @@ from gateway.web.lasting import LastingAnswers, abort
 from gateway.web.schemas.schedule import ScheduleStatusView
 from gateway.web.threads import Threads, while_there
 
+require_names("sse-starlette", EventSourceResponse, "_send_with_timeout")
 log = structlog.get_logger()
 
 UntilOver = Callable[[], Coroutine[Any, Any, None]]
@@ -82,8 +83,8 @@ class StreamResponse(EventSourceResponse):
             async with asyncio.timeout(None) as time_to_read:
                 with self._unread.watched(time_to_read):
                     await super().__call__(scope, receiving.receive if until_over else receive, send)
-        except TimeoutError as error:
-            if not (time_to_read.expired() or isinstance(error, SendTimeoutError)):
+        except TimeoutError:
+            if not time_to_read.expired():
                 raise
             log.info("slow_client_dropped", path=scope["path"])
             abort(receive)
@@ -193,7 +194,8 @@ class WaitingStream:
         self, schedule: Schedule, opening: bytes, follow: Callable[[Job], AsyncIterator[bytes]]
     ) -> AsyncGenerator[bytes]:
         """Yield a `status` event whenever the time of the first run changes, then the chunks that `follow` makes of
-        this run. The stream ends if the schedule ends or is deleted.
+        this run. The stream ends if the schedule ends, is deleted, or is moved to another project: the client asks
+        again, and may no longer see it.
         """
         sent = standing(schedule)
         yield RETRY + opening + event("status", sent)
@@ -214,7 +216,7 @@ class WaitingStream:
             yield FAREWELL
 
     async def _look_again(self, found: RunOf) -> RunOf | None:
-        """Look again after a while, which is short when a run is near; `None` if the schedule is gone."""
+        """Look again after a while, which is short when a run is near; `None` if the schedule is gone, or moved."""
         with anyio.move_on_after(self._pause(found.schedule)):
             await self._shutdown.wait()
         try:
@@ -223,12 +225,18 @@ class WaitingStream:
             return found
         except JobNotFoundError:
             return None
-        return again if isinstance(again, RunOf) else None
+        if isinstance(again, RunOf) and _project(again.schedule) == _project(found.schedule):
+            return again
+        return None
 
     def _pause(self, schedule: Schedule) -> float:
         near = self._clock() + timedelta(seconds=self._limits.refresh)
         is_near = schedule.next_run is not None and schedule.next_run <= near
         return self._limits.poll if is_near else self._limits.refresh
+
+
+def _project(schedule: Schedule) -> str | None:
+    return schedule.crawl.spec.project if schedule.crawl else None
 
 
 def standing(schedule: Schedule) -> dict[str, Any]:

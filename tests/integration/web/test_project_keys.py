@@ -319,6 +319,27 @@ def test_a_schedule_that_was_of_another_project_is_hidden_with_its_history(
         board.database["jobs"].delete_one({"_id": run.id})
 
 
+def test_a_stream_that_waits_for_a_schedule_ends_when_it_is_moved(
+    door: Door, board: Board, shown: Belongings, hidden: Belongings
+) -> None:
+    moved = new_job_id()
+    fields = {"id": moved, "fingerprint": new_job_id(), "name": None, "last_job_id": None}
+    ScheduleStore(board.database).insert(shown.schedule.model_copy(update=fields))
+    headers = {"Authorization": f"Bearer {door.keys['reader']}", "Accept": "text/event-stream"}
+    with door.client.stream("GET", f"/jobs/{moved}/logs", headers=headers, timeout=60) as answer:
+        chunks = answer.iter_text()
+        seen = next(chunks)
+        change = {"project": HIDDEN, "spider": hidden.spider}
+        ids = {**shown.ids, "schedule_id": moved}
+        assert door.call("PATCH /schedules/{schedule_id}", "admin", ids, json=change).is_success
+        run = hidden.job(schedule_id=moved, status=JobStatus.FINISHED, settled=True, finished_at=utc_now())
+        seen += "".join(chunks)
+    ScheduleStore(board.database).delete(moved)
+    board.database["jobs"].delete_one({"_id": run.id})
+    assert "scheduled" in seen
+    assert not [one for one in hidden.secrets | {run.id} if one in seen]
+
+
 def test_a_stream_tells_of_new_jobs_of_the_project_alone(door: Door, shown: Belongings, hidden: Belongings) -> None:
     headers = {"Authorization": f"Bearer {door.keys['reader']}"}
     new: list[Job] = []
