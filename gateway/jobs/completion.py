@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import structlog
 from attrs import define, field
-from redis import RedisError
+from redis import RedisError, ResponseError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import AttemptId
@@ -203,13 +203,15 @@ class Completion:
 
     def _without_keys(self, jobs: Sequence[Job]) -> tuple[list[Job], RedisError | None]:
         """Release the keys of the jobs that have not ended well. Returns the jobs without those for which Redis
-        failed, and how it did.
+        failed, and how it did. A Redis that is away is asked once, not for each job: it may take all the time.
         """
         done: list[Job] = []
-        failed = None
+        failed: RedisError | None = None
         for job in jobs:
             try:
                 if job.status not in GOOD_STATUSES:
+                    if failed is not None and not isinstance(failed, ResponseError):
+                        continue
                     self._release_key(job)
             except RedisError as error:
                 failed = error

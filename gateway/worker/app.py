@@ -116,22 +116,32 @@ class EndedAttempts:
     def look(self, named: Sequence[str]) -> bool:
         names = list(dict.fromkeys(named))
         for first in range(0, len(names), CONCLUDED):
-            with within(VERDICT_SECONDS):
-                self._conclude(self._jobs.many(names[first : first + CONCLUDED]))
+            self._conclude(names[first : first + CONCLUDED])
             # endpoints may want to hear of it
             self._webhooks.look()
         return False
 
-    def _conclude(self, jobs: Sequence[Job]) -> None:
+    def _conclude(self, names: Sequence[str]) -> None:
         ended: list[Job] = []
+        seen: set[str] = set()
 
         def decide(job: Job) -> None:
+            seen.add(job.id)
             with about(job):
                 now = job if job.is_final else self._completion.decide(job)
             if now is not None:
                 ended.append(now)
 
-        self._apart.each(((job.id, job) for job in jobs), decide)
+        with within(VERDICT_SECONDS):
+            jobs = self._jobs.many(names)
+            self._apart.each(((job.id, job) for job in jobs), decide)
+        # if MongoDB is slow, there was no time for these
+        self.loop.wake(*(job.id for job in jobs if job.id not in {*seen, *self._apart.late}))
+        # with time of its own: otherwise slow decisions would leave none, and nothing would ever be settled here
+        with within(VERDICT_SECONDS):
+            self._settle(ended)
+
+    def _settle(self, ended: Sequence[Job]) -> None:
         try:
             self._completion.settle_soon(*ended)
         except Exception:  # noqa: BLE001 - each by itself, so that one which cannot be settled does not stop the others

@@ -10,7 +10,8 @@ from conftest import Platform
 from jobs import assigned, make_job
 from stores import free_port
 
-from gateway.clock import utc_now
+from gateway import clock
+from gateway.clock import VERDICT_SECONDS, remaining, utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.errors import BudgetSpentError
@@ -216,26 +217,70 @@ def test_of_many_that_end_at_once_one_that_cannot_be_settled_keeps_no_other(
     assert [platform.jobs.get(job.id).settled for job in jobs] == [False, True, True]
 
 
-def test_jobs_that_end_while_redis_is_away_are_settled_if_they_need_none_of_it(platform: Platform) -> None:
+def test_of_many_that_end_at_once_all_end_though_there_is_time_for_one_decision_a_look(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
     platform.heartbeat(slots=9)
-    jobs = [make_job(max_retries=0) for _ in range(2)]
+    jobs = [make_job() for _ in range(3)]
     for job in jobs:
         platform.jobs.insert(job)
-    assert platform.dispatch.fill() == 2
-    good, bad = [platform.jobs.get(job.id) for job in jobs]
+    assert platform.dispatch.fill() == 3
+    for job in jobs:
+        exit_of(platform, platform.jobs.get(job.id))
+    really, settling = platform.completion.decide, platform.completion.settle_soon
+    left: list[float] = []
+
+    def decide(job: Job) -> Job | None:
+        ended = really(job)
+        clock._DEADLINE.set(0.0)  # as long as MongoDB takes for it, all time of the block has passed
+        return ended
+
+    def settle_soon(*ended: Job) -> None:
+        left.append(remaining(VERDICT_SECONDS))
+        settling(*ended)
+
+    monkeypatch.setattr(platform.completion, "decide", decide)
+    monkeypatch.setattr(platform.completion, "settle_soon", settle_soon)
+    webhooks = Webhooks.__new__(Webhooks)
+    webhooks.look = lambda: None  # type: ignore[method-assign]  # nobody is to be called
+    attempts = EndedAttempts(platform.jobs, platform.completion, webhooks)
+    attempts.loop.wake(*(job.id for job in jobs))
+    for number in (1, 2, 3):
+        attempts.loop.turn()
+        assert [platform.jobs.get(job.id).settled for job in jobs].count(True) == number
+    assert min(left) > 0
+
+
+def test_jobs_that_end_while_redis_is_away_are_settled_if_they_need_none_of_it(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    jobs = [make_job(max_retries=0) for _ in range(3)]
+    for job in jobs:
+        platform.jobs.insert(job)
+    assert platform.dispatch.fill() == 3
+    bad, worse, good = [platform.jobs.get(job.id) for job in jobs]
     exit_of(platform, good)
-    exit_of(platform, bad, pages=0, report=None, exit_code=1)
+    for job in (bad, worse):
+        exit_of(platform, job, pages=0, report=None, exit_code=1)
+    asked: list[str] = []
+
+    class Away(DedupeRelease):
+        def release(self, key: str, job_id: str) -> None:
+            asked.append(job_id)
+            super().release(key, job_id)
+
     ends = [platform.completion.decide(platform.jobs.get(job.id)) for job in jobs]
     away = Completion(
         jobs=platform.jobs, nodes=platform.nodes, queue=platform.queue, holds=platform.holds,
-        dedupe=DedupeRelease(redis.Redis(port=free_port())), publisher=EventPublisher(platform.redis),
+        dedupe=Away(redis.Redis(port=free_port())), publisher=EventPublisher(platform.redis),
         waker=platform, clock=platform.clock,
     )  # fmt: skip
     away.settle_soon(*filter(None, ends))
-    assert [platform.jobs.get(job.id).settled for job in (good, bad)] == [True, False]
+    assert [platform.jobs.get(job.id).settled for job in (good, bad, worse)] == [True, False, False]
+    # while Redis is silent, each question takes a second
+    assert asked == [bad.id]
     assert platform.slots() == []
     platform.sweeper.sweep()
-    assert platform.jobs.get(bad.id).settled
+    assert all(platform.jobs.get(job.id).settled for job in jobs)
 
 
 def test_concluding_twice_changes_nothing(platform: Platform) -> None:
