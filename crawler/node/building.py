@@ -298,7 +298,9 @@ def _without_limit(line: str) -> str:
     """The line without what keeps later versions out."""
     wanted = _requirement(line)
     if not wanted.url:
-        oldest = (part.version.removesuffix(".*") for part in wanted.specifier if part.operator in _OLDEST_OF)
+        versions = (part.version for part in wanted.specifier if part.operator in _OLDEST_OF)
+        # what is behind a plus cannot be compared
+        oldest = (version.removesuffix(".*").partition("+")[0] for version in versions)
         wanted.specifier = SpecifierSet(",".join(f">={version}" for version in oldest))
     return str(wanted)
 

@@ -283,7 +283,9 @@ class SpiderLists(Service):
             if built.venv is None:
                 problem = built.problem or "what it depends on cannot be installed"
                 added = f"with {', '.join(given.added)}, which it does not declare: " if given.added else ""
-                return Listing(problem=f"{added}{problem}", reason=built.reason, unbuildable=built.unbuildable)
+                # a project that names hashes wants nothing else
+                unbuildable = None if b"--hash" in content else built.unbuildable
+                return Listing(problem=f"{added}{problem}", reason=built.reason, unbuildable=unbuildable)
             venv = built.venv
             await self._compile(egg.folder, venv)
         account = self._accounts.of(egg.project)

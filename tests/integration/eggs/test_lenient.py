@@ -134,6 +134,12 @@ def test_what_has_no_later_version_that_can_be_installed_is_refused(lenient: Egg
     assert "letter==1.0 cannot be built on this node" in answer["message"]
 
 
+def test_a_pin_with_a_hash_is_not_raised(lenient: EggNode) -> None:
+    pin = f"number==1.0 --hash=sha256:{'0' * 64}\n"
+    answer = deployed(lenient, "refused", "from number import NAME", **{"requirements.txt": pin})
+    assert answer["reason"] == "build_failed", answer
+
+
 def old(day: str) -> dict[str, str]:
     return {CHANGED: f"{day}\n", "requirements.txt": "colour\n"}
 

@@ -248,7 +248,9 @@ def test_what_is_too_old_to_be_built_is_said_in_one_line(
     assert len(str(caught.value)) < 700
 
 
-@pytest.mark.parametrize("limit", ["==1.0", "~=1.0.0", "<2", "==1.*", ">=0.5,<1.1,!=1.3", "==1.0 --hash=sha256:00"])
+@pytest.mark.parametrize(
+    "limit", ["==1.0", "~=1.0.0", "<2", "==1.*", ">=0.5,<1.1,!=1.3", "==1.0 --hash=sha256:00", "==1.0+cu118"]
+)
 def test_a_later_version_is_taken_than_the_requirements_allow_if_that_is_said(
     tmp_path: Path, wheels: Path, limit: str
 ) -> None:
