@@ -91,6 +91,10 @@ class PagesSpider(SitemapWalker):
         self._included, self._excluded = _selectors(params.include_tags), _selectors(params.exclude_tags)
         self._named = 0
 
+    @property
+    def walks(self) -> bool:
+        return self.params.sitemap != "only"
+
     def begin(self, url: str) -> Iterator[Request]:
         if self.params.sitemap != "only":
             yield from super().begin(url)

@@ -34,6 +34,7 @@ def test_a_walk_without_any_limit_gets_one(spider: type[SiteSpider]) -> None:
 
 def test_what_follows_no_links_or_only_those_that_a_rule_names_has_none() -> None:
     assert limit(SitemapSpider) == 0
+    assert limit(PagesSpider, sitemap="only") == 0
     assert limit(ExtractSpider, **FIELDS) == 0
     assert limit(ExtractSpider, **FIELDS, links="a.more") == 0
     assert limit(ExtractSpider, **FIELDS, include=["/shop/"]) == MOST_PAGES
