@@ -401,11 +401,14 @@ class JobStore:
         self._jobs.update_one({"_id": job_id, "signals_due": {"$exists": True}}, {"$set": {"signals_due": later}})
 
     @state_change("jobs.adopt_calls")
-    def adopt_calls(self, limit: int) -> None:
-        """Have those ended jobs announced whose webhooks a release before this one was to call."""
+    def adopt_calls(self, limit: int) -> bool:
+        """Have those ended jobs announced whose webhooks a release before this one was to call. Returns whether there
+        may be more of them.
+        """
         due = {"user_id": {"$gt": ""}, "webhooks_due": {"$lte": self._clock()}, "webhooks.0": {"$exists": True}}
         fields = {"webhooks_due": 1, "webhooks": 1, "webhooks_delivered": 1}
-        for one in self._jobs.find(due, fields, limit=limit):
+        found = list(self._jobs.find(due, fields, limit=limit))
+        for one in found:
             signals = [
                 JobSignal(turn=Turn.WEBHOOK_ADDED, at=self._clock(), url=url).model_dump(exclude_none=True)
                 for url in one["webhooks"]
@@ -414,6 +417,7 @@ class JobStore:
             taken = {"_id": one["_id"], "webhooks_due": one["webhooks_due"]}
             added = {"$push": {"signals": {"$each": signals}}, "$set": {"signals_due": self._clock()}}
             self._jobs.update_one(taken, {"$unset": {"webhooks_due": ""}, **added})
+        return len(found) == limit
 
     @state_change("jobs.note_call")
     def note_call(self, job_id: str, url: str, problem: str | None) -> None:

@@ -86,8 +86,7 @@ class Announcing:
 
     def _adopt(self) -> None:
         """Take over what a release before this one was to call: its workers may end jobs until they are replaced."""
-        if self._monotonic() - self._adopted_at >= _ADOPT:
-            self._jobs.adopt_calls(JOBS)
+        if self._monotonic() - self._adopted_at >= _ADOPT and not self._jobs.adopt_calls(JOBS):
             self._adopted_at = self._monotonic()
 
     def _announce(self, user_id: str, jobs: Sequence[Job]) -> bool:
