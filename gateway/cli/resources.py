@@ -602,7 +602,7 @@ PROJECTS = Resource(
         ApiCommand("list", "GET /projects", "All deployed projects; the latest version of each has a star."),
         ApiCommand("show", "GET /projects/{id}/versions", "One project's versions, as JSON."),
         ApiCommand(
-            "rollback", "POST /projects/{id}/rollback", "Go back to the version that was the latest.", _LATEST
+            "rollback", "POST /projects/{id}/rollback", "Go back to the version that was the latest before.", _LATEST
         ),
         ApiCommand(
             "activate",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
 from fastapi import Query, Request, Response
@@ -34,6 +34,8 @@ class CrawlPageQuery(QueryModel):
     spider: Name | None = None
     job: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = Field(default=None, alias="from")
     user_id: UserId | None = None
+    #: When it is to run, unless that is changed in the form.
+    run: Literal["now", "daily"] = "now"
 
 
 class Chosen(NamedTuple):
@@ -73,6 +75,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
         user_id=query.user_id or caller.user_id or (caller.key.user_id if caller.key else "operator"),
         asks_for_user=caller.key is None or caller.key.user_id != caller.user_id,
         source=query.job,
+        first=query.run,
     )
 
 

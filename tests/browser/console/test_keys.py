@@ -126,6 +126,7 @@ async def test_the_first_key_signs_its_browser_in_and_the_banner_goes(
             await expect(banner).to_have_count(0)
             await expect(tab.page.get_by_role("row", name="root")).to_be_visible()
             await expect(tab.page.locator("#key-text")).to_contain_text("db_")
+            await expect(tab.page.get_by_label("Scope", exact=True)).to_have_value('["crawl"]')
             # with the session's token the page goes on, and so does every other
             await tab.page.get_by_label("User", exact=True).fill("carl")
             await tab.page.get_by_label("Scope", exact=True).select_option(

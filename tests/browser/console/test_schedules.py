@@ -93,6 +93,15 @@ async def test_a_week_shows_what_ran_and_what_comes(
         await expect(phone.page.get_by_role("link", name="Mine")).to_have_attribute("aria-current", "true")
 
 
+async def test_a_new_schedule_begins_with_every_day(tab: Tab, console: Console) -> None:
+    console.spider()
+    await tab.page.goto("/console/schedules")
+    await tab.page.get_by_role("link", name="New schedule").press("Enter")
+    await expect(tab.page.get_by_role("heading", name="New schedule")).to_be_visible()
+    await expect(tab.page.get_by_label("Run", exact=True)).to_have_value("daily")
+    await expect(tab.page.get_by_role("button", name="Schedule crawl")).to_be_visible()
+
+
 @in_full("web/test_schedules.py, and a schedule that is changed here")
 async def test_a_schedule_is_found_paused_and_resumed(
     tab: Tab, console: Console, ids: dict[str, str], axe: Axe

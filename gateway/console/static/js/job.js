@@ -53,7 +53,8 @@ function tell(estimate) {
   if (!estimate) return;
   const left = duration((Date.parse(estimate.at) - Date.now()) / 1000);
   const begins = estimate.reckoned_by === "timeout" ? "No estimate; times out in" : "Estimated to end in";
-  const pace = `${count(estimate.queued)} requests queued or in progress; ${count(estimate.done_per_s)}/s done, ${count(estimate.found_per_s)}/s new.`;
+  const open = `${count(estimate.queued)} ${estimate.queued === 1 ? "request" : "requests"} open`;
+  const pace = `${open}; ${count(estimate.done_per_s)} done and ${count(estimate.found_per_s)} found per second.`;
   const ends = ENDS[estimate.reckoned_by];
   const moment = h("time", { datetime: estimate.at, "data-exact": true }, exact(new Date(estimate.at)));
   place.replaceChildren(

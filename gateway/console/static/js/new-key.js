@@ -1,7 +1,7 @@
 // Shows a key that was just made, once: it is in the page alone, until that is left. From the first key on the console
 // takes one: this browser is signed in with it, or the next call would lead away from the page that shows it.
 import { ApiError, api } from "./api.js";
-import { byId, h } from "./dom.js";
+import { byId, h, within } from "./dom.js";
 import { renewPart } from "./parts.js";
 import { toast } from "./toast.js";
 
@@ -24,6 +24,9 @@ async function signIn(key, tries) {
   if (session) {
     document.head.append(h("meta", { name: "csrf-token", content: session.csrf_token }));
     byId("no-keys").remove();
+    // the first key had to be an administrator's; those that follow seldom are
+    const scopes = within(document, "#field-scopes", HTMLSelectElement);
+    for (const one of scopes.options) one.defaultSelected = one.value.includes("crawl");
     toast("You are signed in with the new key.");
   } else if (tries > 1) {
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
