@@ -454,12 +454,15 @@ class JobQueries:
         return self._documents.optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
 
     def runs_before(self, job: Job, limit: int) -> list[Job]:
-        """The last runs before the job that ended well, newest first, of the same schedule or request as in
-        `runs_beside`. It reads at most a few times `limit` runs.
+        """The last runs before the job that ended well, newest first, of the same schedule. Without one, of the
+        user's crawls with the same spider, start URLs and parameters, by any version: new versions are what is mostly
+        compared. It reads at most a few times `limit` runs.
         """
-        query = {**_same(job), **_DECIDED, "created_at": {"$lt": job.created_at}}
+        same = _same(job) if job.schedule_id else _same_spider(job)
+        query = {**same, **_DECIDED, "created_at": {"$lt": job.created_at}}
         found = self._documents.find(query, _RUNS_READ * limit, NEWEST_FIRST)
-        return [run for run in found if run.status in GOOD_STATUSES][:limit]
+        good = [run for run in found if run.status in GOOD_STATUSES]
+        return [run for run in good if job.schedule_id or _asked(run) == _asked(job)][:limit]
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """The statuses of those jobs that exist, by id."""
@@ -653,6 +656,15 @@ def _same(job: Job) -> Document:
         return {"fingerprint": job.fingerprint}
     # runs from before a schedule was moved to another project are not shown to those who may see this one alone
     return {"schedule_id": job.schedule_id, "spec.project": job.spec.project}
+
+
+def _same_spider(job: Job) -> Document:
+    return {"user_id": job.user_id, "spec.project": job.spec.project, "spec.spider": job.spec.spider}
+
+
+def _asked(job: Job) -> tuple[list[str], dict[str, Any]]:
+    """What the spider was to crawl."""
+    return sorted(job.spec.start_urls), job.spec.params
 
 
 def _text(q: str) -> Document:

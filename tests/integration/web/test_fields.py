@@ -94,14 +94,19 @@ def test_fields_beyond_the_limit_are_not_counted(gateway: httpx2.Client, items: 
     assert max(len(field["example"]) for field in answer["fields"]) == 120
 
 
-@pytest.mark.parametrize("same", ["schedule_id", "fingerprint"])
+@pytest.mark.parametrize("same", ["schedule_id", "user_id"])
 def test_a_run_is_compared_with_those_before_it(
     gateway: httpx2.Client, items: ItemStore, keep: Keep, same: str
 ) -> None:
     runs_of, now = {same: new_job_id()}, utc_now()
     for hours, status, price in ((4, "finished", 1), (3, "error", None), (2, "partial", 1), (-1, "finished", None)):
-        run = keep(ended(**runs_of, status=status, created_at=now - timedelta(hours=hours)))
+        # by a version of its own: a new one is what breaks fields
+        spec = make_job().spec.model_copy(update={"version": str(hours)})
+        run = keep(ended(**runs_of, status=status, created_at=now - timedelta(hours=hours), spec=spec))
         put(items, run, [{"url": "a", "price": price, "gone": "x"}])
+    elsewhere = make_job().spec.model_copy(update={"start_urls": ("https://example.com/elsewhere",)})
+    other = runs_of if same == "user_id" else {}
+    put(items, keep(ended(**other, created_at=now - timedelta(hours=1), spec=elsewhere)), [{"url": "c"}])
     job = keep(ended(**runs_of, created_at=now))
     put(items, job, [{"url": "a", "price": 1}, {"url": "b", "price": None}])
     answer = gateway.get(f"/jobs/{job.id}/fields", params={"compare": "runs"}).json()
@@ -116,7 +121,7 @@ def test_a_run_is_compared_with_those_before_it(
 
 
 def test_without_items_there_are_no_fields(gateway: httpx2.Client, keep: Keep) -> None:
-    waiting = keep(make_job())
+    waiting = keep(make_job(user_id="without-items"))
     answer = gateway.get(f"/jobs/{waiting.id}/fields?compare=runs").json()
     assert (answer["fields"], answer["items"], answer["attempt"]) == ([], 0, None)
     assert gateway.get(f"/jobs/{new_job_id()}/fields").status_code == 404
