@@ -1,6 +1,8 @@
 // `make typescript-client` puts the API's description beside it
 export default {
   input: 'openapi.json',
+  // Firecrawl's part of the API is for Firecrawl's own clients: its crawls are cancelled by calls of its own
+  parser: { filters: { orphans: true, tags: { exclude: ['firecrawl'] }, schemas: { exclude: ['/^Firecrawl/'] } } },
   logs: { level: 'error', file: false },
   // with the endings of files, as Node.js and browsers want them
   output: { path: 'api', importFileExtension: '.js' },

@@ -107,7 +107,7 @@ def _fail(job: dict[str, Any]) -> NoReturn:
     responses={200: {"model": FirecrawlScraped}, **problems(408, 424, 503)},
 )
 @needs(Scope.AGENT)
-async def scrape_page(request: Request, body: FirecrawlScrape, key: IdempotencyKey = "") -> Response:
+async def firecrawl_scrape_page(request: Request, body: FirecrawlScrape, key: IdempotencyKey = "") -> Response:
     """Waits for `timeout` milliseconds, and takes no thread meanwhile. A page that was given before is given again if
     `maxAge` allows it.
     """
@@ -144,7 +144,7 @@ def _json(data: bytes) -> Response:
     responses={200: {"model": FirecrawlLinks}, **problems(408, 424, 503)},
 )
 @needs(Scope.AGENT)
-async def map_site(request: Request, body: FirecrawlMap) -> Response:
+async def firecrawl_map_site(request: Request, body: FirecrawlMap) -> Response:
     """The links of the page, and what the site's sitemaps name. With `search`, those that have all of its words."""
     calls, until = _calls(request), time.monotonic() + body.seconds()
     started = [await _start(calls, order | {"max_retries": 1}, _MAP) for order in body.bodies()]
@@ -174,7 +174,7 @@ async def _items(calls: InnerCalls, job_id: str) -> list[dict[str, Any]]:
 
 @router.post("/v2/crawl", summary="Crawl a site", responses=problems(503))
 @needs(Scope.AGENT)
-async def start_crawl(request: Request, body: FirecrawlCrawl, key: IdempotencyKey = "") -> FirecrawlStarted:
+async def firecrawl_start_crawl(request: Request, body: FirecrawlCrawl, key: IdempotencyKey = "") -> FirecrawlStarted:
     """A job of its own each time."""
     job_id = await _start(_calls(request), body.body(ignore_cache=True), _CRAWL, key)
     return FirecrawlStarted(id=job_id, url=f"/v2/crawl/{job_id}")
@@ -182,7 +182,7 @@ async def start_crawl(request: Request, body: FirecrawlCrawl, key: IdempotencyKe
 
 @router.post("/v2/batch/scrape", summary="Fetch many pages", responses=problems(503))
 @needs(Scope.AGENT)
-async def start_batch(request: Request, body: FirecrawlBatch, key: IdempotencyKey = "") -> FirecrawlStarted:
+async def firecrawl_start_batch(request: Request, body: FirecrawlBatch, key: IdempotencyKey = "") -> FirecrawlStarted:
     """A job of its own each time. Of pages that lead to each other, one is given."""
     urls, invalid = body.split()
     job_id = await _start(_calls(request), body.body(urls, ignore_cache=True), _BATCH, key)
@@ -192,7 +192,7 @@ async def start_batch(request: Request, body: FirecrawlBatch, key: IdempotencyKe
 # before the routes with an id, which would take it for one
 @router.get("/v2/crawl/active", summary="List the crawls that go on", responses=problems(503))
 @needs(Scope.READ)
-async def list_active_crawls(request: Request) -> FirecrawlActive:
+async def firecrawl_list_active_crawls(request: Request) -> FirecrawlActive:
     """The newest two hundred."""
     page = await _calls(request).get("/jobs", tag=_CRAWL, status=[*_WAITING, *_RUNNING], limit=200)
     crawls = [
@@ -209,14 +209,14 @@ _STATUS: dict[int | str, dict[str, Any]] = {200: {"model": FirecrawlStatus}, **p
 
 @router.get("/v2/crawl/{job_id}", summary="How a crawl goes", response_class=Response, responses=_STATUS)
 @needs(Scope.READ)
-async def get_crawl_status(request: Request, job_id: JobId, cursor: _Cursor = "") -> Response:
+async def firecrawl_get_crawl_status(request: Request, job_id: JobId, cursor: _Cursor = "") -> Response:
     """With the pages that it has found: 100 at most, and 16 MiB. `next` leads to more, as long as there are more."""
     return await _status(request, job_id, cursor)
 
 
 @router.get("/v2/batch/scrape/{job_id}", summary="How a batch goes", response_class=Response, responses=_STATUS)
 @needs(Scope.READ)
-async def get_batch_status(request: Request, job_id: JobId, cursor: _Cursor = "") -> Response:
+async def firecrawl_get_batch_status(request: Request, job_id: JobId, cursor: _Cursor = "") -> Response:
     """The same for a batch."""
     return await _status(request, job_id, cursor)
 
@@ -244,7 +244,7 @@ async def _job(calls: InnerCalls, job_id: str) -> dict[str, Any]:
 
 @router.get("/v2/crawl/{job_id}/errors", summary="Which pages a crawl could not fetch", responses=problems(404, 503))
 @needs(Scope.READ)
-async def list_crawl_errors(request: Request, job_id: JobId) -> FirecrawlErrors:
+async def firecrawl_list_crawl_errors(request: Request, job_id: JobId) -> FirecrawlErrors:
     """A page with a status such as 404 is a document, with `metadata.error`."""
     return await _errors(request, job_id)
 
@@ -253,7 +253,7 @@ async def list_crawl_errors(request: Request, job_id: JobId) -> FirecrawlErrors:
     "/v2/batch/scrape/{job_id}/errors", summary="Which pages a batch could not fetch", responses=problems(404, 503)
 )
 @needs(Scope.READ)
-async def list_batch_errors(request: Request, job_id: JobId) -> FirecrawlErrors:
+async def firecrawl_list_batch_errors(request: Request, job_id: JobId) -> FirecrawlErrors:
     """The same for a batch."""
     return await _errors(request, job_id)
 
@@ -288,14 +288,14 @@ async def _requests(calls: InnerCalls, job_id: str, **wanted: Any) -> list[dict[
 
 @router.delete("/v2/crawl/{job_id}", summary="Cancel a crawl", responses=problems(404, 409, 503))
 @needs(Scope.AGENT)
-async def cancel_crawl(request: Request, job_id: JobId) -> FirecrawlCancelled:
+async def firecrawl_cancel_crawl(request: Request, job_id: JobId) -> FirecrawlCancelled:
     """It ends within moments. What it has found stays."""
     return await _cancel(request, job_id)
 
 
 @router.delete("/v2/batch/scrape/{job_id}", summary="Cancel a batch", responses=problems(404, 409, 503))
 @needs(Scope.AGENT)
-async def cancel_batch(request: Request, job_id: JobId) -> FirecrawlCancelled:
+async def firecrawl_cancel_batch(request: Request, job_id: JobId) -> FirecrawlCancelled:
     """The same for a batch."""
     return await _cancel(request, job_id)
 
@@ -312,21 +312,21 @@ async def _cancel(request: Request, job_id: str) -> FirecrawlCancelled:
 
 @router.get("/v2/team/credit-usage", summary="How many credits are left")
 @needs(Scope.READ)
-async def get_credit_usage() -> FirecrawlCredits:
+async def firecrawl_get_credit_usage() -> FirecrawlCredits:
     """There are none here: always a thousand million."""
     return FirecrawlCredits()
 
 
 @router.get("/v2/team/token-usage", summary="How many tokens are left")
 @needs(Scope.READ)
-async def get_token_usage() -> FirecrawlTokens:
+async def firecrawl_get_token_usage() -> FirecrawlTokens:
     """There are none here: always a thousand million."""
     return FirecrawlTokens()
 
 
 @router.get("/v2/team/queue-status", summary="How many crawls wait and run", responses=problems(503))
 @needs(Scope.READ)
-async def get_team_queue(request: Request) -> FirecrawlQueue:
+async def firecrawl_get_team_queue(request: Request) -> FirecrawlQueue:
     """All jobs of the user, whatever they crawl."""
     calls = _calls(request)
     waiting = (await calls.get("/jobs/count", status=_WAITING))["count"]
@@ -343,7 +343,7 @@ async def get_team_queue(request: Request) -> FirecrawlQueue:
 
 @router.get("/v2/concurrency-check", summary="How many crawls run", responses=problems(503))
 @needs(Scope.READ)
-async def get_concurrency(request: Request) -> FirecrawlConcurrency:
+async def firecrawl_get_concurrency(request: Request) -> FirecrawlConcurrency:
     """All jobs of the user, whatever they crawl."""
     calls = _calls(request)
     running = (await calls.get("/jobs/count", status=_RUNNING))["count"]
