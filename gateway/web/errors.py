@@ -35,6 +35,7 @@ from gateway.errors import (
 )
 from gateway.stores.mongo import mongo_errors
 from gateway.web import http_protocol
+from gateway.web.schemas.types import open_schema
 
 
 class ErrorBody(BaseModel):
@@ -78,7 +79,8 @@ def schemas() -> dict[str, Any]:
     described = Problem.model_json_schema(mode="serialization", ref_template=_REFERENCE)
     body = described.pop("$defs")["ErrorBody"]
     code = body["properties"]["code"]
-    body["properties"]["code"] = {"$ref": _REFERENCE.format(model="ErrorCode"), "description": code["description"]}
+    known = open_schema({"$ref": _REFERENCE.format(model="ErrorCode")})
+    body["properties"]["code"] = {**known, "description": code["description"]}
     codes = {"type": "string", "title": "ErrorCode", "enum": sorted(all_codes()), "examples": code["examples"]}
     return {"ErrorBody": body, "ErrorCode": codes, "Problem": described}
 

@@ -149,6 +149,8 @@ def test_the_python_client_reads_what_is_answered(python_client: Path, stack: St
         assert type(read(planned.job_id, client=client)).__name__ == "ScheduleJobView"
         problem = read("0" * 32, client=client)
         assert (type(problem).__name__, problem.error.code.value) == ("Problem", "job_not_found")
+        later = {**problem.to_dict(), "error": {**problem.error.to_dict(), "code": "of_a_later_release"}}
+        assert type(problem).from_dict(later).error.code == "of_a_later_release"
 
 
 def test_a_program_with_the_python_client_crawls(python_client: Path, stack: Stack, site: Site) -> None:

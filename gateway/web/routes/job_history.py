@@ -19,7 +19,7 @@ from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.job import JobSummary
-from gateway.web.schemas.types import QueryModel, Timestamp
+from gateway.web.schemas.types import Open, QueryModel, Timestamp
 
 router = Router(prefix="/jobs/{job_id}", tags=["jobs"])
 
@@ -134,7 +134,7 @@ class MomentView(BaseModel):
     )
     attempt: int | None
     node: str | None
-    reason: WaitingReason | None = Field(
+    reason: Open[WaitingReason] | None = Field(
         description="Why it waits; null until a worker has looked at it, as in `GET /jobs/{job_id}/status`."
     )
     status: JobStatus | None = Field(description="Of the attempt, or of the job.")

@@ -52,6 +52,7 @@ from gateway.web.schemas.types import (
     JobPointsQuery,
     JobsQuery,
     Name,
+    Open,
     QueryModel,
     SearchText,
     Timestamp,
@@ -347,7 +348,7 @@ class WaitingView(BaseModel):
     """Pending jobs."""
 
     total: int
-    by_reason: dict[WaitingReason, int] = Field(
+    by_reason: dict[Open[WaitingReason], int] = Field(
         description="How many jobs wait for each reason; reasons without a job are left out."
     )
     unexplained: int = Field(description="How many have no reason yet: no worker has considered them so far.")

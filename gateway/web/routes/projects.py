@@ -37,7 +37,7 @@ from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
-from gateway.web.schemas.types import Name, QueryModel, SearchText, Timestamp
+from gateway.web.schemas.types import Name, Open, QueryModel, SearchText, Timestamp
 
 _EGG_SPIDER: JsonDict = {
     "project": "shop",
@@ -224,7 +224,7 @@ class NodeAnswerView(BaseModel):
     accepted: bool
     spiders: int = Field(description="The number of spiders in the egg.")
     message: str | None = Field(description="Why the node did not take the egg.")
-    reason: Reason | None = Field(
+    reason: Open[Reason] | None = Field(
         default=None,
         description="The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none.",
     )
@@ -271,7 +271,7 @@ class NodeDependenciesView(BaseModel):
         "does not answer, or not in a way that is understood."
     )
     message: str | None = Field(description="Why it failed, or why the node cannot say it.")
-    reason: Reason | None = Field(
+    reason: Open[Reason] | None = Field(
         default=None,
         description="The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none.",
     )

@@ -9,7 +9,7 @@ from pydantic.config import JsonDict
 from gateway.contract.reasons import Reason
 from gateway.signals.alert_rules import Grouping
 from gateway.signals.events import ALERTS, EventType
-from gateway.web.schemas.types import Timestamp
+from gateway.web.schemas.types import Open, Timestamp
 
 _JOB: JsonDict = {
     "job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
@@ -108,7 +108,7 @@ class JobEventData(BaseModel, json_schema_extra={"examples": [_JOB]}):
         description="The job's at its end; otherwise `started`, `paused`, `retried`, `dataset_changed` or `run_held`."
     )
     attempt: int
-    reason: Reason | None = None
+    reason: Open[Reason] | None = None
     message: str | None = None
     started_at: Timestamp | None = None
     finished_at: Timestamp | None = None
@@ -179,7 +179,7 @@ class DeployEventData(BaseModel, json_schema_extra={"examples": [_DEPLOY]}):
     project: str
     version: str
     node: str | None = Field(default=None, description="The node that does not take it.")
-    reason: Reason | None = None
+    reason: Open[Reason] | None = None
     message: str | None = None
     page_url: str = Field(description="The project in the console.")
 
@@ -215,7 +215,7 @@ class AlertEventData(BaseModel, json_schema_extra={"examples": [_ALERT]}):
 
 
 class EventBody(BaseModel):
-    type: EventType
+    type: Open[EventType]
     timestamp: Timestamp = Field(description="When it happened, or was found.")
 
 

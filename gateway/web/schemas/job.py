@@ -27,7 +27,7 @@ from gateway.jobs.job import (
 )
 from gateway.jobs.queries import JobPoint
 from gateway.nodes.node import NodeState
-from gateway.web.schemas.types import Body, Cursor, JobsFilter, QueryTime, Timestamp
+from gateway.web.schemas.types import Body, Cursor, JobsFilter, Open, QueryTime, Timestamp
 
 _AS_OF = "2027-06-01T09:00:00.000Z"
 _BULK = {"filter": {"spider": "seo", "status": ["error"]}, "action": "retry", "expect": 312, "as_of": _AS_OF}
@@ -57,7 +57,7 @@ class StandingView(BaseModel):
     attempt: int = Field(description="The number of the latest attempt; 0 before the first.")
     spider_job_id: str | None = Field(description="`<job>-<attempt>`: the attempt's name in Scrapyd.")
     node: str | None
-    waiting_reason: WaitingReason | None = Field(
+    waiting_reason: Open[WaitingReason] | None = Field(
         description="Why the job has not started; only for pending jobs. `disk_full`: the nodes that could run it "
         "have no room. `site_busy`, `previous_run`: it waits for the end of another run."
     )
@@ -83,7 +83,7 @@ class StandingView(BaseModel):
     cancel_requested_at: Timestamp | None
     pause_requested_at: Timestamp | None = Field(description="Null again once the job is resumed.")
     expires_at: Timestamp | None = Field(description="When a paused job is cancelled if nobody resumes it.")
-    reason: Reason | None = Field(
+    reason: Open[Reason] | None = Field(
         description="Why it ended so, why its last attempt did, or why no node could take its egg: a code. "
         "docs/troubleshooting.md explains each. Null while nothing has ended, and for jobs of releases that had none."
     )
@@ -272,7 +272,7 @@ class AttemptView(BaseModel):
     spider_job_id: str
     node: str
     status: JobStatus | None
-    reason: Reason | None
+    reason: Open[Reason] | None
     message: str | None
     dispatched_at: Timestamp
     started_at: Timestamp | None

@@ -17,7 +17,7 @@ from gateway.schedules.schedule import CatchUp, Overlap, ScheduleState
 from gateway.schedules.submission import When
 from gateway.web.errors import status_of
 from gateway.web.schemas.schedule import ComingRun, CrawlView, coming_runs
-from gateway.web.schemas.types import Timestamp
+from gateway.web.schemas.types import Open, Timestamp
 
 _TIME = "2027-06-01T07:00:00.000Z"
 _ACCEPTED: JsonDict = {
@@ -108,7 +108,7 @@ class PreviewPlace(BaseModel):
     """Where a new job would run now."""
 
     node: str | None = Field(description="The node that would get it; null if it would have to wait.")
-    waiting_reason: WaitingReason | None = Field(description="Why it would have to wait.")
+    waiting_reason: Open[WaitingReason] | None = Field(description="Why it would have to wait.")
     queue_position: int | None = Field(description="Its place among the jobs that wait; 1 goes next.")
 
 

@@ -13,7 +13,7 @@ from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.dataset import ChangeView
 from gateway.web.schemas.job import JobStatusView, ProgressView
 from gateway.web.schemas.schedule import ScheduleStatusView
-from gateway.web.schemas.types import Timestamp
+from gateway.web.schemas.types import Open, Timestamp
 
 EVENT_STREAM = "text/event-stream"
 _REFERENCE = "#/components/schemas/{model}"
@@ -37,8 +37,8 @@ class StatusData(BaseModel):
     status: JobStatus
     attempt: int
     next_run: Timestamp | None = None
-    waiting_reason: WaitingReason | None = None
-    reason: Reason | None = None
+    waiting_reason: Open[WaitingReason] | None = None
+    reason: Open[Reason] | None = None
     message: str | None = None
     state: ScheduleState | None = Field(default=None, description="Of a schedule that has not run yet.")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from pydantic import (
@@ -15,10 +15,12 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from gateway.clock import to_iso, truncate
 from gateway.contract.environment import MAX_CRAWL_BYTES, MAX_VARIABLES
@@ -97,6 +99,21 @@ def _check_params(params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
+def open_schema(values: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the enumeration and of any other text: what was generated from a closed one fails when a later
+    release answers with a new value.
+    """
+    return {"anyOf": [values, {"type": "string"}]}
+
+
+class _OpenSchema:
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return open_schema(handler(core))
+
+
+_Values = TypeVar("_Values")
+#: An enumeration in an answer, of which later releases may have more values.
+Open = Annotated[_Values, _OpenSchema()]
 #: A time in an answer: `2027-06-01T09:00:01.250Z`.
 Timestamp = Annotated[
     datetime,
