@@ -98,7 +98,8 @@ check: $(STAMP) $(UNASYNCD) ## Lint, formatting, types, import rules, spelling, 
 	$(BIN)/python .ci/blocking_client.py $(abspath $(dir $(UNASYNCD))bin/unasyncd) --check
 	@$(MAKE) --no-print-directory scripts
 
-blocking-client: $(STAMP) $(UNASYNCD) ## Make the blocking Python client from the asynchronous one
+blocking-client: $(STAMP) $(UNASYNCD) ## Make the blocking Python client from the asynchronous one, and the types of arguments
+	@$(BIN)/python .ci/client_params.py
 	@$(BIN)/python .ci/blocking_client.py $(abspath $(dir $(UNASYNCD))bin/unasyncd)
 
 # on Debian's root node is installed by now for the tests anyway; at a desk without it the rest is still worth a check

@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -126,5 +127,18 @@ class Address(NamedTuple):
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """Those that are not `None`."""
-    return {name: value for name, value in fields.items() if value is not None}
+    """Those that are not `None`, as `sent`."""
+    return sent({name: value for name, value in fields.items() if value is not None})
+
+
+def sent(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """With each `datetime` as text. Raises `ValueError` for one without an offset: elsewhere it is another moment."""
+    return {name: _moment(name, value) if isinstance(value, datetime) else value for name, value in fields.items()}
+
+
+def _moment(name: str, value: datetime) -> str:
+    if value.utcoffset() is None:
+        raise ValueError(
+            f"{name}: {value} has no offset, as datetime.now(UTC) has; astimezone() gives it the local one"
+        )
+    return value.isoformat()

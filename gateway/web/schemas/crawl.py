@@ -27,7 +27,7 @@ from gateway.web.schemas.types import (
 
 MAX_RUNS = 1_000_000_000
 #: Fields that need an interval: they have no meaning for a single run.
-_OF_INTERVALS = ("timezone", "jitter", "overlap", "catch_up", "ends_at", "max_runs")
+OF_INTERVALS = ("timezone", "jitter", "overlap", "catch_up", "ends_at", "max_runs")
 
 Moment = Annotated[QueryTime, Field(examples=["2027-06-01T09:00:00+02:00"])]
 Interval = Annotated[Text, Field(min_length=1, max_length=200, examples=["0 9 * * *", "@daily", "every 15m"])]
@@ -68,7 +68,7 @@ class TimingFields(Body, strict=True):
 class OptionalTiming(TimingFields):
     """Timing with an optional interval. Without it, the fields that need an interval must be left out."""
 
-    @field_validator(*_OF_INTERVALS, mode="after")
+    @field_validator(*OF_INTERVALS, mode="after")
     @classmethod
     def _belongs_to_an_interval(cls, value: Any, info: ValidationInfo) -> Any:
         # if the interval is invalid, it is not in `data`, and has its own error

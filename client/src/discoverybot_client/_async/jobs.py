@@ -9,6 +9,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from discoverybot_client.errors import CrawlFailedError, WaitTimeoutError
+from discoverybot_client.params import ItemFormat
 from discoverybot_client.records import FINAL, NEW_JOB, Event, FileRecord, JobRecord, LogLine
 from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given
 
@@ -114,7 +115,7 @@ class Job(JobRecord):
         """One of its files as `target`, which is there only if it is complete."""
         return await self._transport.download(f"{self._path('files')}/{quote(name)}", Path(target))
 
-    async def export(self, target: str | Path, format: str = "jsonl") -> Path:  # noqa: A002 - as the API has it
+    async def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
         """All items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
         return await self._transport.download(self._path("items"), Path(target), format=format)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Self
+from datetime import datetime
+from typing import Any, Self, Unpack
 from urllib.parse import quote
 
+from discoverybot_client.params import ChangeTypes, DatasetChanges, DeliveryState, EndpointChanges, ScheduleChanges
 from discoverybot_client.records import (
     NEW_JOB,
     Change,
@@ -15,7 +17,7 @@ from discoverybot_client.records import (
     EndpointRecord,
     ScheduleRecord,
 )
-from discoverybot_client.rules import GRACE, Deadline, given
+from discoverybot_client.rules import GRACE, Deadline, given, sent
 
 from .jobs import Job
 from .transport import Transport
@@ -40,9 +42,9 @@ class Schedule(ScheduleRecord):
     async def refresh(self) -> Self:
         return await self._renew("GET")
 
-    async def update(self, **fields: Any) -> Self:
+    async def update(self, **fields: Unpack[ScheduleChanges]) -> Self:
         """Replace these fields; with `rev=schedule.rev` only if nobody else has changed it meanwhile."""
-        return await self._renew("PATCH", json=fields)
+        return await self._renew("PATCH", json=sent(fields))
 
     async def pause(self) -> Self:
         """No run begins until it is resumed."""
@@ -118,12 +120,15 @@ class Dataset(DatasetRecord):
         super().__init__(data)
         self._transport = transport
 
-    def changes(self, since: int | str = 0, *, types: list[str] | None = None, follow: bool = False) -> Changes:
+    def changes(
+        self, since: int | str | datetime = 0, *, types: ChangeTypes | None = None, follow: bool = False
+    ) -> Changes:
         """What has changed after `since`: the `cursor` of an earlier loop, or a time with an offset. With `follow`,
         the loop waits for more and does not end. Raises `CursorExpiredError` if such changes are no longer kept.
         """
         query = {**self._user(), **given(types=types)}
-        return Changes(self._transport, self._path("/changes"), query, since, follow=follow)
+        begin = sent({"since": since})["since"]
+        return Changes(self._transport, self._path("/changes"), query, begin, follow=follow)
 
     async def items(self, *, q: str | None = None, removed: bool = False) -> AsyncIterator[DatasetItem]:
         """What is present; with `removed`, also what is gone."""
@@ -136,8 +141,8 @@ class Dataset(DatasetRecord):
         self._data = await self._transport.call("GET", self._path(), params=self._user())
         return self
 
-    async def update(self, **options: Any) -> Self:
-        self._data = await self._transport.call("PATCH", self._path(), params=self._user(), json=options)
+    async def update(self, **options: Unpack[DatasetChanges]) -> Self:
+        self._data = await self._transport.call("PATCH", self._path(), params=self._user(), json=sent(options))
         return self
 
     async def delete(self) -> None:
@@ -162,8 +167,8 @@ class Endpoint(EndpointRecord):
     def id(self) -> str:
         return str(self._data["endpoint_id"])
 
-    async def update(self, **fields: Any) -> Self:
-        self._data = await self._transport.call("PATCH", self._path(), json=fields)
+    async def update(self, **fields: Unpack[EndpointChanges]) -> Self:
+        self._data = await self._transport.call("PATCH", self._path(), json=sent(fields))
         return self
 
     async def test(self) -> DeliveryRecord:
@@ -174,7 +179,7 @@ class Endpoint(EndpointRecord):
         """The secret for `verify`."""
         return str((await self._transport.call("GET", self._path("/secret")))["secret"])
 
-    async def deliveries(self, *, state: str | None = None) -> AsyncIterator[DeliveryRecord]:
+    async def deliveries(self, *, state: DeliveryState | None = None) -> AsyncIterator[DeliveryRecord]:
         """Its calls, the newest first."""
         async for page in self._transport.pages(self._path("/deliveries"), limit=_PAGE, state=state):
             for delivery in page["deliveries"]:

@@ -6,18 +6,27 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from urllib.parse import quote
 
 import httpx2
 
 from discoverybot_client.deploying import deploy_folder
 from discoverybot_client.errors import ApiError
+from discoverybot_client.params import (
+    CrawlFields,
+    DatasetOptions,
+    EndpointFields,
+    JobFilters,
+    ScheduleFields,
+    ScheduleFilters,
+    SpiderFilters,
+)
 from discoverybot_client.records import NEW_JOB, Event, ProjectRecord, SpiderRecord
-from discoverybot_client.rules import Address, Deadline, Retries, given
+from discoverybot_client.rules import Address, Deadline, Retries, given, sent
 
 from .jobs import Job
 from .operations import in_thread
@@ -71,7 +80,9 @@ class Client:
 
     # --- crawls
 
-    def crawl(self, *urls: str, spider: str | None = None, wait: float | None = None, **fields: Any) -> Job:
+    def crawl(
+        self, *urls: str, spider: str | None = None, wait: float | None = None, **fields: Unpack[CrawlFields]
+    ) -> Job:
         """Crawl from these URLs on, and return the job once it has ended, however it has (`require_good`). It has
         `items`.
 
@@ -81,7 +92,7 @@ class Client:
         job = self.start_crawl(*urls, spider=spider, **fields)
         return job.wait(wait)
 
-    def start_crawl(self, *urls: str, spider: str | None = None, **fields: Any) -> Job:
+    def start_crawl(self, *urls: str, spider: str | None = None, **fields: Unpack[CrawlFields]) -> Job:
         """As `crawl`, but returns at once. If the answer is lost, the request is repeated, and still makes one job.
         The same request within `CRAWL_CACHE_TTL` has the same job: `ignore_cache=True` makes a new one.
         """
@@ -95,7 +106,7 @@ class Client:
         """The job with this id. Raises `NotFoundError`."""
         return Job({"job_id": job_id}, self._transport).refresh()
 
-    def jobs(self, **filters: Any) -> Iterator[Job]:
+    def jobs(self, **filters: Unpack[JobFilters]) -> Iterator[Job]:
         """Jobs, the newest first. Filters are those of `GET /jobs`, such as `spider="seo"`, `status=["error"]`."""
         for page in self._transport.pages("/jobs", **_of_user(self.user_id, filters)):
             for job in page["jobs"]:
@@ -111,7 +122,7 @@ class Client:
 
     # --- what can be crawled with
 
-    def spiders(self, **filters: Any) -> Iterator[SpiderRecord]:
+    def spiders(self, **filters: Unpack[SpiderFilters]) -> Iterator[SpiderRecord]:
         for page in self._transport.pages("/spiders", **filters):
             for spider in page["spiders"]:
                 yield SpiderRecord(spider)
@@ -201,7 +212,12 @@ class Schedules:
         self._user_id = user_id
 
     def create(
-        self, *urls: str, interval: str, spider: str | None = None, name: str | None = None, **fields: Any
+        self,
+        *urls: str,
+        interval: str,
+        spider: str | None = None,
+        name: str | None = None,
+        **fields: Unpack[ScheduleFields],
     ) -> Schedule:
         """Crawl again and again: `interval` is `0 9 * * *`, `@daily` or `every 15m`. The same crawl at the same times
         is answered with the schedule that there is.
@@ -213,7 +229,7 @@ class Schedules:
     def get(self, schedule_id: str) -> Schedule:
         return Schedule({"schedule_id": schedule_id}, self._transport).refresh()
 
-    def list(self, **filters: Any) -> Iterator[Schedule]:
+    def list(self, **filters: Unpack[ScheduleFilters]) -> Iterator[Schedule]:
         """The newest first."""
         for page in self._transport.pages("/schedules", **_of_user(self._user_id, filters)):
             for schedule in page["schedules"]:
@@ -225,10 +241,10 @@ class Datasets:
         self._transport = transport
         self._user_id = user_id
 
-    def put(self, name: str, **options: Any) -> Dataset:
+    def put(self, name: str, **options: Unpack[DatasetOptions]) -> Dataset:
         """Make it, or set its options: `key=["sku"]` and the like; what is left out gets its default."""
         path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
-        return Dataset(self._transport.call("PUT", path, params=query, json=options), self._transport)
+        return Dataset(self._transport.call("PUT", path, params=query, json=sent(options)), self._transport)
 
     def get(self, name: str) -> Dataset:
         path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
@@ -245,9 +261,9 @@ class Endpoints:
         self._transport = transport
         self._user_id = user_id
 
-    def create(self, url: str, **fields: Any) -> Endpoint:
+    def create(self, url: str, **fields: Unpack[EndpointFields]) -> Endpoint:
         """Have it called for `events=[…]`, by default for all. `secret` of the answer is what `verify` takes."""
-        body = {**given(user_id=self._user_id), "url": url, **fields}
+        body = {**given(user_id=self._user_id), "url": url, **sent(fields)}
         return Endpoint(self._transport.call("POST", "/endpoints", json=body), self._transport)
 
     def get(self, endpoint_id: str) -> Endpoint:
@@ -259,12 +275,16 @@ class Endpoints:
                 yield Endpoint(endpoint, self._transport)
 
 
-def _order(user_id: str | None, urls: tuple[str, ...], spider: str | None, fields: dict[str, Any]) -> dict[str, Any]:
+def _order(
+    user_id: str | None, urls: tuple[str, ...], spider: str | None, fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """The body of a request for a crawl: what is `None` is left out."""
+    if not all(isinstance(url, str) for url in urls):
+        raise TypeError("pass URLs one by one, each as a text: a list of them with a star, as in (*urls)")
     return given(**{"user_id": user_id, "spider": spider, "start_urls": list(urls) or None, **fields})
 
 
-def _of_user(user_id: str | None, filters: dict[str, Any]) -> dict[str, Any]:
+def _of_user(user_id: str | None, filters: Mapping[str, Any]) -> dict[str, Any]:
     return given(**{"user_id": user_id, "limit": _PAGE, **filters})
 
 

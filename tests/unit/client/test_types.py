@@ -1,0 +1,62 @@
+"""A type checker finds what is misspelt in a program that uses the client, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+WRONG = "# wrong"
+PROGRAM = """
+from datetime import UTC, datetime
+from typing import Any
+
+from discoverybot_client import AsyncClient, Client
+from discoverybot_client.params import CrawlFields, EventType
+
+
+def right(client: Client, newer: dict[str, Any], maybe: str | None) -> None:
+    fields: CrawlFields = {"depth": 1, "fetch": {"concurrency": 2}, "dataset": {"name": "pages", "key": ["url"]}}
+    client.crawl("https://example.com", spider="seo", wait=60, **fields)
+    client.start_crawl("https://example.com", tags=None, params={"a": 1}, schedule_at=datetime.now(UTC))
+    client.start_crawl("https://example.com", **newer)
+    client.jobs(spider=maybe, status=["error", "partial"], since=datetime.now(UTC), until="2027-06-01T09:00:00Z")
+    client.schedules.create("https://example.com", interval="@daily", overlap="skip", jitter=0.1).update(name=None)
+    client.datasets.put("pages", key=["url"], exports=[{"to": "s3://lake", "format": "csv"}]).changes(types=["new"])
+    events: list[EventType] = ["job.failed"]
+    client.endpoints.create("https://example.com", events=events, filter={"tags": ["nightly"]})
+
+
+def wrong(client: Client) -> None:
+    client.start_crawl("https://example.com", depth="two")  # wrong
+    client.start_crawl("https://example.com", nonsense=1)  # wrong
+    client.crawl("https://example.com", overlap="skip")  # wrong
+    client.crawl("https://example.com", fetch={"concurrent": 2})  # wrong
+    client.start_crawl(["https://example.com"])  # wrong
+    client.jobs(stauts=["error"])  # wrong
+    client.jobs(status=["fialed"])  # wrong
+    client.schedules.create("https://example.com", interval="@daily", overlap="never")  # wrong
+    client.schedules.list(state="running")  # wrong
+    client.datasets.put("pages", exports=[{"to": "s3://lake"}])  # wrong
+    client.endpoints.create("https://example.com", events=["job.fialed"])  # wrong
+
+
+async def wrong_also(client: AsyncClient) -> None:
+    await client.start_crawl("https://example.com", depth="two")  # wrong
+    client.jobs(stauts=["error"])  # wrong
+"""
+
+
+def test_what_is_wrong_is_found_and_nothing_else(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", tmp_path / "cache", program.name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+    wrong = {number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith(WRONG)}
+    assert found == wrong, done.stdout + done.stderr
