@@ -25,6 +25,8 @@ def right(client: Client, newer: dict[str, Any], maybe: str | None) -> None:
     client.datasets.put("pages", key=["url"], exports=[{"to": "s3://lake", "format": "csv"}]).changes(types=["new"])
     events: list[EventType] = ["job.failed"]
     client.endpoints.create("https://example.com", events=events, filter={"tags": ["nightly"]})
+    job = client.job("5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a")
+    print(job.finished_at, job.spec["params"], job.advice, job["newer"])
 
 
 def wrong(client: Client) -> None:
@@ -39,6 +41,10 @@ def wrong(client: Client) -> None:
     client.schedules.list(state="running")  # wrong
     client.datasets.put("pages", exports=[{"to": "s3://lake"}])  # wrong
     client.endpoints.create("https://example.com", events=["job.fialed"])  # wrong
+    job = client.job("5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a")
+    print(job.stauts)  # wrong
+    print(client.schedules.get("0d4f").next_runs)  # wrong
+    print(client.datasets.get("pages").hold)  # wrong
 
 
 async def wrong_also(client: AsyncClient) -> None:

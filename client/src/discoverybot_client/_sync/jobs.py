@@ -28,9 +28,6 @@ class Job(JobRecord):
         super().__init__(data)
         self._transport = transport
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.id!r}, status={self._data.get('status')!r})"
-
     @property
     def id(self) -> str:
         return str(self._data["job_id"])
