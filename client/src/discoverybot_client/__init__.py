@@ -14,6 +14,8 @@ from discoverybot_client._sync.resources import Changes, Dataset, Endpoint, Sche
 from discoverybot_client.deploying import DeployError
 from discoverybot_client.errors import (
     ApiError,
+    AsyncCrawlFailedError,
+    AsyncWaitTimeoutError,
     ConflictError,
     CrawlFailedError,
     CursorExpiredError,
@@ -47,10 +49,12 @@ __all__ = [
     "ApiError",
     "AsyncChanges",
     "AsyncClient",
+    "AsyncCrawlFailedError",
     "AsyncDataset",
     "AsyncEndpoint",
     "AsyncJob",
     "AsyncSchedule",
+    "AsyncWaitTimeoutError",
     "Change",
     "Changes",
     "Client",

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from discoverybot_client.records import JobRecord
+
+if TYPE_CHECKING:
+    from discoverybot_client._async.jobs import Job as AsyncJob
+    from discoverybot_client._sync.jobs import Job
 
 
 class DiscoveryBotError(Exception):
@@ -83,21 +89,42 @@ class NoGatewayError(DiscoveryBotError):
     """What answers is no gateway of DiscoveryBot, or one of another kind."""
 
 
-class WaitTimeoutError(DiscoveryBotError):
-    """The job has not ended in time. It goes on; `job` is as it was last."""
+class _JobError(DiscoveryBotError):
+    #: As it was last.
+    job: Any
 
-    def __init__(self, message: str, job: Any = None) -> None:
+    def __init__(self, message: str, job: JobRecord) -> None:
         super().__init__(message)
         self.job = job
 
 
-class CrawlFailedError(DiscoveryBotError):
+class WaitTimeoutError(_JobError):
+    """The `job` has not ended in time. It goes on."""
+
+    job: Job
+
+
+class CrawlFailedError(_JobError):
     """The crawl ended as `error` or `cancelled`."""
 
-    def __init__(self, message: str, reason: str | None) -> None:
-        super().__init__(message)
-        #: A code; docs/troubleshooting.md explains each.
-        self.reason = reason
+    job: Job
+
+    @property
+    def reason(self) -> str | None:
+        """A code; docs/troubleshooting.md explains each."""
+        return self.job.reason
+
+
+class AsyncWaitTimeoutError(WaitTimeoutError):
+    """Of an asynchronous client, so that checkers know which job it has."""
+
+    job: AsyncJob  # type: ignore[assignment]
+
+
+class AsyncCrawlFailedError(CrawlFailedError):
+    """Likewise."""
+
+    job: AsyncJob  # type: ignore[assignment]
 
 
 class WebhookError(DiscoveryBotError):

@@ -16,8 +16,11 @@ from stores import free_port
 from discoverybot_client import (
     ApiError,
     AsyncClient,
+    AsyncCrawlFailedError,
+    AsyncWaitTimeoutError,
     Client,
     ConflictError,
+    CrawlFailedError,
     CursorExpiredError,
     GatewayUnreachableError,
     InvalidRequestError,
@@ -285,3 +288,25 @@ async def test_the_asynchronous_client_does_the_same() -> None:
             job = await client.crawl("https://example.com/", spider="seo", wait=20)
             assert [item["n"] async for item in job.require_good().items()] == [1, 2, 3, 4]
     assert json.loads(server.asked[0].body)["user_id"] == "ada"
+
+
+def test_what_is_raised_for_a_job_has_it() -> None:
+    failed = {**JOB, "status": "error", "reason": "spider_error", "message": "it broke"}
+    with client_of(whole(failed)) as (client, _):
+        job = client.job(JOB["job_id"])
+        with pytest.raises(CrawlFailedError, match="error: it broke") as raised:
+            job.require_good()
+    assert (raised.value.job, raised.value.reason, type(raised.value)) == (job, "spider_error", CrawlFailedError)
+
+
+async def test_what_the_asynchronous_client_raises_is_the_same_with_its_own_job() -> None:
+    failed = {**JOB, "status": "error", "reason": "spider_error"}
+    with stand_in(whole(JOB), whole(failed)) as server:
+        async with AsyncClient(server.url) as client:
+            job = await client.job(JOB["job_id"])
+            with pytest.raises(WaitTimeoutError) as late:
+                await job.wait(0)
+            with pytest.raises(CrawlFailedError) as raised:
+                (await job.wait()).require_good()
+    assert (type(late.value), late.value.job) == (AsyncWaitTimeoutError, job)
+    assert (type(raised.value), raised.value.job, raised.value.reason) == (AsyncCrawlFailedError, job, "spider_error")

@@ -11,7 +11,7 @@ PROGRAM = """
 from datetime import UTC, datetime
 from typing import Any
 
-from discoverybot_client import AsyncClient, Client
+from discoverybot_client import AsyncClient, AsyncWaitTimeoutError, Client, CrawlFailedError, WaitTimeoutError
 from discoverybot_client.params import CrawlFields, EventType
 
 
@@ -27,9 +27,22 @@ def right(client: Client, newer: dict[str, Any], maybe: str | None) -> None:
     client.endpoints.create("https://example.com", events=events, filter={"tags": ["nightly"]})
     job = client.job("5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a")
     print(job.finished_at, job.spec["params"], job.advice, job["newer"])
+    try:
+        job.wait(1).require_good()
+    except WaitTimeoutError as late:
+        print(late.job.cancel().status)
+    except CrawlFailedError as failed:
+        print(failed.job.id, failed.reason)
 
 
-def wrong(client: Client) -> None:
+async def right_also(client: AsyncClient) -> None:
+    try:
+        await client.crawl("https://example.com", wait=1)
+    except AsyncWaitTimeoutError as late:
+        print((await late.job.cancel()).status)
+
+
+def wrong(client: Client, late: WaitTimeoutError) -> None:
     client.start_crawl("https://example.com", depth="two")  # wrong
     client.start_crawl("https://example.com", nonsense=1)  # wrong
     client.crawl("https://example.com", overlap="skip")  # wrong
@@ -45,9 +58,11 @@ def wrong(client: Client) -> None:
     print(job.stauts)  # wrong
     print(client.schedules.get("0d4f").next_runs)  # wrong
     print(client.datasets.get("pages").hold)  # wrong
+    late.job.stop()  # wrong
 
 
-async def wrong_also(client: AsyncClient) -> None:
+async def wrong_also(client: AsyncClient, late: AsyncWaitTimeoutError) -> None:
+    late.job.cancel().status  # wrong
     await client.start_crawl("https://example.com", depth="two")  # wrong
     client.jobs(stauts=["error"])  # wrong
 """

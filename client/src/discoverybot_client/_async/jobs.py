@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from discoverybot_client.errors import CrawlFailedError, WaitTimeoutError
+from discoverybot_client.errors import AsyncCrawlFailedError, AsyncWaitTimeoutError
 from discoverybot_client.params import ItemFormat
 from discoverybot_client.records import FINAL, NEW_JOB, Event, FileRecord, JobRecord, LogLine
 from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given
@@ -42,7 +42,7 @@ class Job(JobRecord):
     def require_good(self) -> Self:
         """The job itself. Raises `CrawlFailedError` if it has failed or was cancelled."""
         if self.has_ended and not self.is_good:
-            raise CrawlFailedError(f"job {self.id}: {self.status}: {self.message}", self.reason)
+            raise AsyncCrawlFailedError(f"job {self.id}: {self.status}: {self.message}", self)
         return self
 
     async def refresh(self) -> Self:
@@ -58,7 +58,7 @@ class Job(JobRecord):
         while not self.has_ended:
             left = deadline.left()
             if left == 0:
-                raise WaitTimeoutError(f"job {self.id} has not ended within {timeout} seconds", self)
+                raise AsyncWaitTimeoutError(f"job {self.id} has not ended within {timeout} seconds", self)
             seconds = WAIT_SLICE if left is None else max(1, min(WAIT_SLICE, int(left)))
             limit = Deadline(deadline.within(seconds + GRACE), seconds + GRACE)
             # a gateway that is away is asked again, until the time is over

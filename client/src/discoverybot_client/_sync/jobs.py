@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from discoverybot_client.errors import CrawlFailedError, WaitTimeoutError
+from discoverybot_client.errors import (
+    CrawlFailedError,
+    WaitTimeoutError,
+)
 from discoverybot_client.params import ItemFormat
 from discoverybot_client.records import FINAL, NEW_JOB, Event, FileRecord, JobRecord, LogLine
 from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given
@@ -44,7 +47,7 @@ class Job(JobRecord):
     def require_good(self) -> Self:
         """The job itself. Raises `CrawlFailedError` if it has failed or was cancelled."""
         if self.has_ended and not self.is_good:
-            raise CrawlFailedError(f"job {self.id}: {self.status}: {self.message}", self.reason)
+            raise CrawlFailedError(f"job {self.id}: {self.status}: {self.message}", self)
         return self
 
     def refresh(self) -> Self:
