@@ -98,12 +98,13 @@ def _rate(text: str) -> str:
     return text
 
 
+# the lengths come before the validators: after them, the JSON schema would have `maxLength`, which is for texts
 RateText = Annotated[str, AfterValidator(_rate), Field(json_schema_extra={"pattern": f"^{RATE.pattern}$"})]
-Headers = Annotated[dict[str, str], AfterValidator(_headers), Field(max_length=50, repr=False)]
-Cookies = Annotated[dict[str, str], AfterValidator(_cookies), Field(max_length=50, repr=False)]
+Headers = Annotated[dict[str, str], Field(max_length=50, repr=False), AfterValidator(_headers)]
+Cookies = Annotated[dict[str, str], Field(max_length=50, repr=False), AfterValidator(_cookies)]
 Proxy = Annotated[str, AfterValidator(_proxy), Field(min_length=1, max_length=2083)]
 # not strict: what is a tuple here is a list in JSON and BSON
-Statuses = Annotated[tuple[int, ...], AfterValidator(_statuses), Field(max_length=20, strict=False)]
+Statuses = Annotated[tuple[int, ...], Field(max_length=20, strict=False), AfterValidator(_statuses)]
 Pause = Annotated[float, Field(ge=0, le=3600)]
 
 

@@ -33,8 +33,11 @@ class DescribedAPI(FastAPI):
     """
 
     def openapi(self) -> dict[str, Any]:
+        is_new = self.openapi_schema is None
         document = super().openapi()
         components = document["components"]
+        if is_new:
+            _name_properties(components["schemas"])
         components["schemas"] = dict(
             sorted({**stream_schemas(), **_REFUSAL, **components["schemas"], **errors.schemas()}.items())
         )
@@ -52,6 +55,9 @@ class DescribedAPI(FastAPI):
                 operation.update(_access(scopes[f"{method.upper()} {path}"]))
                 for parameter in operation.get("parameters", ()):
                     _forbid_null(parameter["schema"])
+                    # generated clients would send it, and empty is what is not given
+                    if parameter["schema"].get("default") == "":
+                        del parameter["schema"]["default"]
                 if "requestBody" in operation:
                     # the guard refuses too large a body before the route is called
                     too_large = {str(status): answer for status, answer in errors.problems(413).items()}
@@ -96,6 +102,20 @@ def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
 def _access(scope: Scope | None) -> dict[str, Any]:
     """What a request needs: the route's scope, of its key or its session, where there are keys; or nothing."""
     return {"security": []} if scope is None else {"x-scope": scope}
+
+
+def _name_properties(schema: Any) -> None:
+    """Say what the values of an object with names of a pattern are: no generator reads `patternProperties`."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "object" and "patternProperties" in schema:
+            ((pattern, values),) = schema.pop("patternProperties").items()
+            names = {"type": "string", **schema.get("propertyNames", {}), "pattern": pattern}
+            schema |= {"additionalProperties": values, "propertyNames": names}
+        for inner in schema.values():
+            _name_properties(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            _name_properties(inner)
 
 
 def _forbid_null(schema: dict[str, Any]) -> None:

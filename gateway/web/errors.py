@@ -41,7 +41,7 @@ from gateway.web.schemas.types import open_schema
 class ErrorBody(BaseModel):
     code: str = Field(description="Stable, for programs. Later releases may have more.", examples=["job_not_found"])
     message: str = Field(description="For people.", examples=["there is no job '5f0c…'"])
-    detail: Any = Field(default=None, description="Further facts; `detail.field` names the wrong field.")
+    detail: Any = Field(description="Further facts; `detail.field` names the wrong field.")
 
 
 class Problem(BaseModel):

@@ -114,7 +114,7 @@ class LogLineView(BaseModel):
     start: int = Field(description="Byte at which the line begins.")
     ts: str | None = None
     level: str
-    logger: str = ""
+    logger: str = Field(description="Empty for lines before the first that names its logger.")
     msg: str
     cont: bool = Field(default=False, description="Whether the line belongs to the one before, as in a traceback.")
     length: int | None = Field(default=None, description="Characters of the whole message, if it was cut.")

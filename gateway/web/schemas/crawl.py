@@ -211,7 +211,7 @@ class CrawlReceipt(BaseModel, json_schema_extra={"examples": [_RECEIPT, _SCHEDUL
     """The job for the request: a new job, or an existing job that does the same work."""
 
     job_id: str = Field(description="The job's id, or the schedule's, which can be used in place of a job's id.")
-    scheduled: bool = Field(default=False, description="Whether the crawl runs later, or again and again.")
+    scheduled: bool = Field(description="Whether the crawl runs later, or again and again.")
     cached: bool = Field(description="Whether the job or the schedule existed before this request.")
     cached_at: Annotated[Timestamp | None, Field(description="When it was first requested; only with `cached`.")] = (
         None
@@ -225,9 +225,10 @@ class CrawlReceipt(BaseModel, json_schema_extra={"examples": [_RECEIPT, _SCHEDUL
     retry_of: str | None = Field(default=None, description="The job that this one runs again; only after a retry.")
 
     @classmethod
-    def of(cls, job_id: str, **more: Any) -> CrawlReceipt:
+    def of(cls, job_id: str, *, scheduled: bool = False, **more: Any) -> CrawlReceipt:
         return cls(
             job_id=job_id,
+            scheduled=scheduled,
             logs_url=f"/jobs/{job_id}/logs",
             status_url=f"/jobs/{job_id}/status",
             page_url=f"/console/jobs/{job_id}",

@@ -13,6 +13,7 @@ from described import APP, document
 from fastapi.routing import APIRoute, iter_route_contexts
 
 import gateway.errors
+from gateway.contract.variable_names import VARIABLE_PATTERN
 from gateway.errors import DiscoveryBotError
 from gateway.web.schemas.stream import EVENT_STREAM
 
@@ -47,6 +48,21 @@ def test_no_parameter_may_be_null() -> None:
     for path, operation in _operations():
         for parameter in operation.get("parameters", []):
             assert "null" not in str(parameter["schema"]), (path, parameter["name"])
+
+
+def test_no_parameter_is_sent_empty_by_default() -> None:
+    for path, operation in _operations():
+        for parameter in operation.get("parameters", []):
+            assert parameter["schema"].get("default") != "", (path, parameter["name"])
+
+
+def test_what_each_answer_has_is_required() -> None:
+    for name, fields in {
+        "CrawlReceipt": {"job_id", "scheduled", "cached"},
+        "ErrorBody": {"code", "message", "detail"},
+        "LogLineView": {"id", "level", "logger", "msg"},
+    }.items():
+        assert fields <= set(_schemas()[name]["required"]), name
 
 
 def test_a_key_is_optional_as_it_is_where_there_are_none_and_each_operation_says_its_scope() -> None:
@@ -326,6 +342,44 @@ def test_answers_may_have_codes_and_reasons_of_later_releases() -> None:
     answers = [operation["responses"] for operation in _every_operation().values()]
     assert list(_alone(answers)) == []
     assert list(_alone([operation.get("parameters", []) for operation in _every_operation().values()]))
+
+
+#: Keywords that say nothing of a value of another type.
+KEYWORDS = {
+    **dict.fromkeys(("maxLength", "minLength", "pattern", "contentSchema"), ("string",)),
+    **dict.fromkeys(("maxItems", "minItems", "uniqueItems"), ("array",)),
+    **dict.fromkeys(("maxProperties", "minProperties", "propertyNames", "additionalProperties"), ("object",)),
+    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), ("integer", "number")),
+}
+
+
+def _misplaced(schema: Any, place: str = "") -> Iterator[str]:
+    if isinstance(schema, dict):
+        for keyword, types in KEYWORDS.items():
+            # a property may be called so
+            if keyword in schema and not place.endswith("/properties") and schema.get("type") not in types:
+                yield f"{place}/{keyword}"
+        for name, inner in schema.items():
+            if name not in {"example", "examples", "default"}:
+                yield from _misplaced(inner, f"{place}/{name}")
+    elif isinstance(schema, list):
+        for number, inner in enumerate(schema):
+            yield from _misplaced(inner, f"{place}/{number}")
+
+
+def test_limits_are_of_the_type_that_they_limit() -> None:
+    assert list(_misplaced(document())) == []
+    options = _schemas()["FetchOptions"]["properties"]
+    assert options["headers"]["maxProperties"] == options["cookies"]["maxProperties"] == 50
+    assert options["retry_codes"]["anyOf"][0]["maxItems"] == 20
+
+
+def test_objects_with_names_of_a_pattern_say_what_their_values_are() -> None:
+    assert "'patternProperties'" not in str(document())
+    env = _schemas()["CrawlRequest"]["properties"]["env"]
+    assert env["additionalProperties"]["type"] == "string"
+    assert env["propertyNames"] == {"type": "string", "pattern": VARIABLE_PATTERN}
+    assert _schemas()["Expect"]["properties"]["fields"]["propertyNames"]["maxLength"] == 100
 
 
 def _at(schema: dict[str, Any], pointer: str) -> bool:
