@@ -93,8 +93,8 @@ async def test_a_week_shows_what_ran_and_what_comes(
         await expect(phone.page.get_by_role("link", name="Mine")).to_have_attribute("aria-current", "true")
 
 
-async def test_a_new_schedule_begins_with_every_day(tab: Tab, console: Console) -> None:
-    console.spider()
+@pytest.mark.usefixtures("ids")
+async def test_a_new_schedule_begins_with_every_day(tab: Tab) -> None:
     await tab.page.goto("/console/schedules")
     await tab.page.get_by_role("link", name="New schedule").press("Enter")
     await expect(tab.page.get_by_role("heading", name="New schedule")).to_be_visible()
