@@ -22,7 +22,8 @@ def test_spans_cost_no_time_where_the_collector_is_silent_and_the_end_little() -
             tracing.request("POST", None).end()
         made = time.monotonic()
         tracing.close()
-        assert made - began < PARTING
+        # ten batches, each of which would wait for `PARTING` if a span had to wait for the collector
+        assert made - began < 5 * PARTING
         assert time.monotonic() - made < 2 * PARTING
         # again, if the first call was given up before the end
         assert set(silent.paths()) == {"/v1/traces"}
