@@ -1,18 +1,24 @@
 /** All of the gateway's API, generated from its description (`api/`), and what a crawl takes from its start to its
  * items over connections that break. */
 
+import { type Client, createClient, createConfig } from './api/client/index.js';
 import { client } from './api/client.gen.js';
-import { createCrawl, getJob, listJobItems } from './api/sdk.gen.js';
+import { cancelJob, createCrawl, getJob, listJobItems } from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
 
 export * from './api/sdk.gen.js';
 export type * from './api/types.gen.js';
-export { client };
+export { type Client, client };
 
 /** What the gateway refuses. Programs go by `code`, such as `job_not_found`; `message` is for people. */
 export class GatewayError extends Error {
-  readonly code: string;
+  /** Later releases may have more. */
+  readonly code: api.ErrorCode | (string & {});
   readonly detail: unknown;
+  /** The field of the request that is wrong, such as `start_urls.0`. */
+  readonly field: string | undefined;
+  /** The request in the gateway's log. */
+  readonly requestId: string | undefined;
 
   constructor(
     readonly status: number,
@@ -20,11 +26,14 @@ export class GatewayError extends Error {
     /** Seconds after which it may be asked again. */
     readonly retryAfter: number | undefined = undefined,
   ) {
-    const { error } = (problem ?? {}) as Partial<api.Problem>;
+    const { error, request_id } = (problem ?? {}) as Partial<api.Problem>;
     super(error?.message ?? `the answer is ${status}`);
     this.name = 'GatewayError';
     this.code = error?.code ?? 'http_error';
     this.detail = error?.detail;
+    const { field } = (error?.detail ?? {}) as { field?: unknown };
+    this.field = typeof field === 'string' ? field : undefined;
+    this.requestId = request_id;
   }
 }
 
@@ -41,14 +50,31 @@ export class WaitTimeoutError extends Error {
   }
 }
 
-client.interceptors.error.use((error, response) =>
-  response ? new GatewayError(response.status, error, Number(response.headers.get('Retry-After')) || undefined) : error,
-);
+function refuse(of: Client): Client {
+  of.interceptors.error.use((error, response) =>
+    response
+      ? new GatewayError(response.status, error, Number(response.headers.get('Retry-After')) || undefined)
+      : error,
+  );
+  return of;
+}
 
-/** Which gateway all calls go to. Nothing but a gateway without keys needs no `key`. */
+refuse(client);
+
+/** Which gateway all calls go to that are given no `client`. Nothing but a gateway without keys needs no `key`. */
 export function connect(baseUrl: string, key?: string): void {
+  direct(client, baseUrl, key);
+}
+
+/** A gateway beside that of `connect`, or another user of it: the `client` of single calls. */
+export function createGateway(baseUrl: string, key?: string): Client {
+  return direct(refuse(createClient(createConfig({ throwOnError: true }))), baseUrl, key);
+}
+
+function direct(of: Client, baseUrl: string, key: string | undefined): Client {
   new URL(baseUrl, globalThis.location?.href); // throws here what would be taken for a gateway that is away
-  client.setConfig({ baseUrl, headers: { Authorization: key ? `Bearer ${key}` : null } });
+  of.setConfig({ baseUrl, headers: { Authorization: key ? `Bearer ${key}` : null } });
+  return of;
 }
 
 // --- requests that are sent again
@@ -64,6 +90,8 @@ export interface CallOptions {
   /** Seconds for all of it, however often it is sent. */
   timeout?: number;
   signal?: AbortSignal;
+  /** From `createGateway`; without it, the gateway of `connect`. */
+  client?: Client;
 }
 
 function isAway(error: unknown): boolean {
@@ -118,7 +146,13 @@ export async function startCrawl(crawl: api.CrawlRequest, options: CallOptions =
   // `randomUUID` is there in pages of https only
   const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0'));
   const headers = { 'Idempotency-Key': key.join('') };
-  const call = (signal: AbortSignal) => createCrawl({ body: crawl, headers, signal });
+  const call = (signal: AbortSignal) => createCrawl({ body: crawl, headers, signal, client: options.client });
+  return (await answered(call, 30, { timeout: 60, ...options })).data;
+}
+
+/** Cancels a job, or a schedule by its id. A job that has ended is a `GatewayError` (409). */
+export async function cancel(jobId: string, options: CallOptions = {}): Promise<api.CancelJobResponse> {
+  const call = (signal: AbortSignal) => cancelJob({ path: { job_id: jobId }, signal, client: options.client });
   return (await answered(call, 30, { timeout: 60, ...options })).data;
 }
 
@@ -137,7 +171,7 @@ export async function waitForJob(jobId: string, options: CallOptions = {}): Prom
   for (let wait = 0; ; ) {
     const left = (end - Date.now()) / 1000;
     if (left <= 0) throw new WaitTimeoutError(job, message);
-    const call = (signal: AbortSignal) => getJob({ path: { job_id: jobId }, query: { wait }, signal });
+    const call = (signal: AbortSignal) => getJob({ path: { job_id: jobId }, query: { wait }, signal, client: options.client });
     try {
       const { data } = await answered(call, wait + GRACE, { ...options, timeout: left });
       // a schedule, which does not end, cannot be waited for: that was refused
@@ -174,6 +208,7 @@ export interface FollowOptions {
   /** Seconds without a gateway after which it is an error; without it, the gateway is waited for. */
   patience?: number;
   signal?: AbortSignal;
+  client?: Client;
 }
 
 /** Milliseconds without a word after which a connection is dead: the gateway sends a comment every 15 s. */
@@ -210,12 +245,13 @@ const OVER = new Error();
 
 type Frame = Partial<Record<string, string>>;
 
-async function* connection(jobId: string, id: string, { level, signal }: FollowOptions): AsyncGenerator<Frame, void> {
+async function* connection(jobId: string, id: string, options: FollowOptions): AsyncGenerator<Frame, void> {
+  const { level, signal } = options;
   const silent = new AbortController();
   const listen = () => setTimeout(() => silent.abort(new Error('the gateway is silent')), SILENCE);
   let timer = listen();
   try {
-    const { data, response } = await client.get<{ 200: ReadableStream<BufferSource> }, unknown, true>({
+    const { data, response } = await (options.client ?? client).get<{ 200: ReadableStream<BufferSource> }, unknown, true>({
       url: '/jobs/{job_id}/logs',
       path: { job_id: jobId },
       query: { level },
@@ -259,11 +295,11 @@ const PAGE = 300;
 export async function* jobItems(
   jobId: string,
   query: Omit<NonNullable<api.ListJobItemsData['query']>, 'after' | 'format'> = {},
-  { signal }: Pick<CallOptions, 'signal'> = {},
+  { signal, client }: Pick<CallOptions, 'signal' | 'client'> = {},
 ): AsyncGenerator<api.ItemsPage['items'][number], void> {
   for (let after: string | null | undefined; after !== null; ) {
     const page = { limit: 1000, ...query, after };
-    const call = (signal: AbortSignal) => listJobItems({ path: { job_id: jobId }, query: page, signal });
+    const call = (signal: AbortSignal) => listJobItems({ path: { job_id: jobId }, query: page, signal, client });
     const { data } = await answered(call, PAGE, { timeout: 2 * PAGE, signal });
     yield* data.items;
     after = data.next;

@@ -1,5 +1,5 @@
 // npm install discoverybot-client
-import { cancelJob, connect, followJob, jobItems, startCrawl, waitForJob } from 'discoverybot-client';
+import { cancel, connect, followJob, jobItems, startCrawl, waitForJob } from 'discoverybot-client';
 
 const [gateway, site] = process.argv.slice(2) as [string, string];
 connect(gateway);
@@ -12,4 +12,4 @@ const job = await waitForJob(job_id, { timeout: 60 });
 console.log(job.status, job.items_count);
 for await (const item of jobItems(job_id)) console.log(item.url);
 const other = await startCrawl({ ...crawl, ignore_cache: true });
-await cancelJob({ path: { job_id: other.job_id } });
+await cancel(other.job_id);

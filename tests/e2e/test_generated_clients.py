@@ -15,6 +15,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -223,24 +224,28 @@ def test_the_typescript_client_has_every_operation_and_every_answer(typescript: 
     assert len(re.findall(r"^wrong\.ts.* error ", done.stdout, re.MULTILINE)) == 3, done.stdout
 
 
-def test_a_program_with_a_typescript_client_that_users_generate_compiles(folder: Path) -> None:
+@pytest.mark.parametrize(("module", "resolution"), [("esnext", "bundler"), ("nodenext", "nodenext")])
+def test_a_program_with_a_typescript_client_that_users_generate_compiles(
+    tmp_path: Path, folder: Path, module: str, resolution: str
+) -> None:
+    options = {"strict": True, "module": module, "moduleResolution": resolution, "target": "es2022", "types": []}
+    options |= {"lib": ["es2023", "dom", "dom.iterable"], "noEmit": True}
+    (tmp_path / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["block.ts"]}))
+    (tmp_path / "package.json").write_text('{"type": "module"}')
     command = TYPESCRIPT / "@hey-api/openapi-ts/bin/run.js"
     run(
         find_program("node"),
         command,
         "--input",
-        "openapi.json",
+        folder / "openapi.json",
         "--output",
         "discoverybot",
         "--no-log-file",
-        cwd=folder,
+        cwd=tmp_path,
     )
     (block,) = re.findall(r"```ts\n(.*?)```", GENERATED.read_text(), re.DOTALL)
-    (folder / "block.ts").write_text(block)
-    options = {"strict": True, "module": "esnext", "moduleResolution": "bundler", "target": "es2022", "types": []}
-    options |= {"lib": ["es2023", "dom", "dom.iterable"], "noEmit": True}
-    (folder / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["block.ts"]}))
-    run(find_program("node"), TYPESCRIPT / "typescript/bin/tsc", cwd=folder)
+    (tmp_path / "block.ts").write_text(block)
+    run(find_program("node"), TYPESCRIPT / "typescript/bin/tsc", cwd=tmp_path)
 
 
 def test_a_typescript_program_of_fifteen_lines_crawls(typescript: Path, stack: Stack, site: Site) -> None:
@@ -356,6 +361,42 @@ def test_a_wait_in_typescript_has_one_deadline(typescript: Path, stack: Stack, s
     away = node(typescript, WAIT, f"http://127.0.0.1:{free_port()}", job_id, "0.5")
     assert away == {"name": "WaitTimeoutError", "cause": "TypeError"}
     assert node(typescript, WAIT, stack.url, "0" * 32, "60") == {"name": "GatewayError", "code": "job_not_found"}
+
+
+TWO = """
+const [second] = given;
+const client = sdk.createGateway(second, 'db_second');
+await sdk.startCrawl({ spider: 'seo' }, { client });
+await sdk.waitForJob('1', { client });
+for await (const item of sdk.jobItems('1', {}, { client })) item.url;
+for await (const event of sdk.followJob('1', { client })) event.id;
+await sdk.cancel('1', { client });
+await sdk.cancel('2');
+try {
+  await sdk.getJob({ path: { job_id: '3' }, client });
+} catch ({ name, code, field, requestId }) {
+  console.log(JSON.stringify({ name, code, field, requestId }));
+}
+"""
+
+
+def test_a_typescript_program_has_two_gateways(typescript: Path) -> None:
+    told = partial(whole, Content_Type="application/json")
+    items = {"items": [{"url": "http://one"}], "next": None}
+    error = {"code": "of_a_later_release", "message": "no", "detail": {"field": "depth"}}
+    refused = whole({"error": error, "request_id": "r1"}, 422)
+    ended = told({"kind": "job", "job_id": "1", "status": "finished"})
+    answers = (told({"job_id": "1"}), ended, told(items), whole(b"", 204), whole({}, 503), ended, refused)
+    with stand_in(told({"job_id": "2"})) as first, stand_in(*answers) as second:
+        shown = node(typescript, TWO, first.url, second.url)
+    assert shown == {"name": "GatewayError", "code": "of_a_later_release", "field": "depth", "requestId": "r1"}
+    assert [str(asked) for asked in first.asked] == ["POST /jobs/2/cancel"]
+    assert "authorization" not in first.asked[0].headers
+    calls = [str(asked).partition("?")[0] for asked in second.asked]
+    read = ["POST /crawl", "GET /jobs/1", "GET /jobs/1/items", "GET /jobs/1/logs"]
+    # the first answer to it was that the gateway is away
+    assert calls == [*read, "POST /jobs/1/cancel", "POST /jobs/1/cancel", "GET /jobs/3"]
+    assert {asked.headers["authorization"] for asked in second.asked} == {"Bearer db_second"}
 
 
 START = """
