@@ -411,7 +411,8 @@ try {
 
 
 def test_a_typescript_crawl_is_asked_for_again_when_the_gateway_says_so(typescript: Path) -> None:
-    busy, away, receipt = whole({}, 429, retry_after="7"), whole({}, 503, retry_after="3"), whole({"job_id": "1"})
+    busy, away = whole({}, 429, retry_after="7"), whole({}, 503, retry_after="3")
+    receipt = whole({"job_id": "1"}, Content_Type="application/json")
     with stand_in(busy, away, receipt) as server:
         assert node(typescript, START, server.url, "60") == {"job_id": "1", "pauses": [7000, 3000]}
         keys = [asked.headers["idempotency-key"] for asked in server.asked]
