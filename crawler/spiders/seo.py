@@ -100,10 +100,10 @@ class SeoSpider(SiteSpider):
         external = [url for url in links if not self.is_internal(url)]
         yield self.with_page({**answer(response), **facts.as_item(), **listed(internal, external)}, response)
         depth = response.meta["depth"] + 1
-        asked_for = facts.links(obey_nofollow=self.params.obey_nofollow)
-        followed = {url for url in map(page_url, asked_for) if url and self._wanted.takes(url)}
+        # read anew only if some of them are not to be followed
+        followed = set(map(page_url, facts.links(obey_nofollow=True))) if self.params.obey_nofollow else links
         for url in internal:
-            if url in followed and self.frontier.admits(url, depth):
+            if url in followed and self._wanted.takes(url) and self.frontier.admits(url, depth):
                 self.ledger.expect(url)
                 yield from self.follow(url, depth)
             yield from self.mention(url, response.url)
