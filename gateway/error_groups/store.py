@@ -31,7 +31,7 @@ from gateway.jobs.added_once import AddedOnce, Addition, AnyRun
 from gateway.jobs.job import JobStatus
 from gateway.jobs.run_days import SUMS_KEPT, RunDays, UserSpider, day_of, spider_subject
 from gateway.stores.documents import Documents, cursor_of, following, reader
-from gateway.stores.mongo import Document, Repeating
+from gateway.stores.mongo import Document, Repeating, one_of
 
 log = structlog.get_logger()
 
@@ -76,7 +76,7 @@ class ErrorFilter(NamedTuple):
         same = {name: getattr(self, name) for name in ("user_id", "project", "spider", "state", "kind")}
         found: list[Document] = [{name: value} for name, value in same.items() if value is not None]
         if self.projects and self.project not in self.projects:
-            found.append({"project": self.projects[0] if len(self.projects) == 1 else {"$in": list(self.projects)}})
+            found.append({"project": one_of(self.projects)})
         # none is seen for the last time before it is seen first
         if seen := max((one for one in (self.since, self.new_since) if one), default=None):
             found.append({"last_seen_at": {"$gte": seen}})

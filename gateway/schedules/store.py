@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attrs import define
 from pymongo import ASCENDING, DESCENDING, ReturnDocument, UpdateOne
@@ -21,7 +21,7 @@ from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import IdempotencyKeys, JobStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
 from gateway.stores.documents import NO_TIME, Documents, moment, page, reader, whole
-from gateway.stores.mongo import Document, Repeating, mongo_errors
+from gateway.stores.mongo import Document, Repeating, mongo_errors, one_of
 
 #: Fields that a text search covers.
 _SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
@@ -205,9 +205,11 @@ def _query(wanted: ScheduleFilter) -> Document:
         if value is not None and name not in {"q", "projects"}
     }
     if wanted.projects:
-        of_one: Any = wanted.projects[0] if len(wanted.projects) == 1 else {"$in": list(wanted.projects)}
         # none of what is shown of a schedule may be of another project, from before it was moved
-        query["$and"] = [{"crawl.spec.project": of_one}, {"moved_from": {"$in": [None, *wanted.projects]}}]
+        query["$and"] = [
+            {"crawl.spec.project": one_of(wanted.projects)},
+            {"moved_from": {"$in": [None, *wanted.projects]}},
+        ]
     if wanted.q is not None:
         text = {"$regex": re.escape(wanted.q), "$options": "i"}
         query["$or"] = [{path: text} for path in _SEARCHED]

@@ -299,6 +299,11 @@ def _nothing(_: object) -> None:
     """Drops a result that no caller may rely on."""
 
 
+def one_of(values: Sequence[str]) -> str | Document:
+    """Matches each of these values. A single one is named by itself, so that an index keeps what follows in order."""
+    return values[0] if len(values) == 1 else {"$in": list(values)}
+
+
 def of_job(job_id: str) -> Document:
     """The documents whose ids are `<job>:<anything>`."""
     return {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
