@@ -177,56 +177,55 @@ def test_an_attempt_that_nobody_waits_for_is_let_go(platform: Platform) -> None:
     exit_of(platform, make_job(attempt=1))
 
 
-def test_of_many_that_end_at_once_one_that_cannot_be_decided_on_keeps_no_other(platform: Platform) -> None:
+def run_to_their_ends(platform: Platform, jobs: list[Job]) -> None:
+    """Nothing is decided on them."""
     platform.heartbeat(slots=9)
-    jobs = [make_job(user_id=f"user-{number % 2}") for number in range(4)]
     for job in jobs:
         platform.jobs.insert(job)
-    assert platform.dispatch.fill() == 4
+    assert platform.dispatch.fill() == len(jobs)
     for job in jobs:
         exit_of(platform, platform.jobs.get(job.id))
-    wrong, *right = jobs
-    platform.database["jobs"].update_one({"_id": wrong.id}, {"$set": {"priority": "none"}})
+
+
+@pytest.fixture
+def attempts(platform: Platform) -> EndedAttempts:
     webhooks = Webhooks.__new__(Webhooks)
     webhooks.look = lambda: None  # type: ignore[method-assign]  # nobody is to be called
-    ended = EndedAttempts(platform.jobs, platform.completion, webhooks)
-    assert ended.look([job.id for job in jobs]) is False
+    return EndedAttempts(platform.jobs, platform.completion, webhooks)
+
+
+def test_of_many_that_end_at_once_one_that_cannot_be_decided_on_keeps_no_other(
+    platform: Platform, attempts: EndedAttempts
+) -> None:
+    jobs = [make_job(user_id=f"user-{number % 2}") for number in range(4)]
+    run_to_their_ends(platform, jobs)
+    wrong, *right = jobs
+    platform.database["jobs"].update_one({"_id": wrong.id}, {"$set": {"priority": "none"}})
+    assert attempts.look([job.id for job in jobs]) is False
     assert all(platform.jobs.get(job.id).settled for job in right)
     assert platform.slots() == [f"{wrong.id}-1"]
 
 
 def test_of_many_that_end_at_once_one_that_cannot_be_settled_keeps_no_other(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
+    platform: Platform, attempts: EndedAttempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    platform.heartbeat(slots=9)
     jobs = [make_job() for _ in range(3)]
-    for job in jobs:
-        platform.jobs.insert(job)
-    assert platform.dispatch.fill() == 3
-    for job in jobs:
-        exit_of(platform, platform.jobs.get(job.id))
+    run_to_their_ends(platform, jobs)
 
     def close(job: Job) -> None:
         if job.id == jobs[0].id:
             raise BudgetSpentError("its reservation is changed all the time", 1)
 
     monkeypatch.setattr(platform.jobs.budgets, "close", close)
-    webhooks = Webhooks.__new__(Webhooks)
-    webhooks.look = lambda: None  # type: ignore[method-assign]  # nobody is to be called
-    EndedAttempts(platform.jobs, platform.completion, webhooks).look([job.id for job in jobs])
+    attempts.look([job.id for job in jobs])
     assert [platform.jobs.get(job.id).settled for job in jobs] == [False, True, True]
 
 
 def test_of_many_that_end_at_once_all_end_though_there_is_time_for_one_decision_a_look(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
+    platform: Platform, attempts: EndedAttempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    platform.heartbeat(slots=9)
     jobs = [make_job() for _ in range(3)]
-    for job in jobs:
-        platform.jobs.insert(job)
-    assert platform.dispatch.fill() == 3
-    for job in jobs:
-        exit_of(platform, platform.jobs.get(job.id))
+    run_to_their_ends(platform, jobs)
     really, settling = platform.completion.decide, platform.completion.settle_soon
     left: list[float] = []
 
@@ -241,9 +240,6 @@ def test_of_many_that_end_at_once_all_end_though_there_is_time_for_one_decision_
 
     monkeypatch.setattr(platform.completion, "decide", decide)
     monkeypatch.setattr(platform.completion, "settle_soon", settle_soon)
-    webhooks = Webhooks.__new__(Webhooks)
-    webhooks.look = lambda: None  # type: ignore[method-assign]  # nobody is to be called
-    attempts = EndedAttempts(platform.jobs, platform.completion, webhooks)
     attempts.loop.wake(*(job.id for job in jobs))
     for number in (1, 2, 3):
         attempts.loop.turn()
