@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
@@ -35,11 +35,9 @@ from gateway.console import spiders as spiders_page
 from gateway.console.error_pages import ErrorPages
 from gateway.settings import Settings
 from gateway.web import errors
-from gateway.web.authorisation import authorise
 from gateway.web.container import gateway_parts
-from gateway.web.dependencies import Route, refuse_unknown_parameters
+from gateway.web.dependencies import Route
 from gateway.web.description import DescribedAPI
-from gateway.web.errors import problems
 from gateway.web.guard import Guard
 from gateway.web.inner_calls import RefusedCallError
 from gateway.web.middleware import AnswerMiddleware, ProcessMetrics
@@ -148,35 +146,21 @@ _ROUTERS = (
 
 def _routes() -> list[BaseRoute]:
     """The routes of all routers."""
-    root = APIRouter(
-        dependencies=[Depends(_admit)],
-        responses=problems(401, 403, 422, 429, 500),
-    )
-    for router in _ROUTERS:
-        root.include_router(router)
-    check_routes(root.routes)
-    return root.routes
-
-
-async def _admit(request: Request) -> None:
-    """The dependency of every route, before all others. It is a single one, because each costs a seventh of all that
-    FastAPI does for a request.
-    """
-    await authorise(request)
-    refuse_unknown_parameters(request)
+    routes = [route for router in _ROUTERS for route in router.routes]
+    check_routes(routes)
+    return routes
 
 
 def check_routes(routes: Sequence[BaseRoute]) -> None:
-    """Check that each route is a `Route`, with its way of calling blocking code. FastAPI's own class puts off a part
-    of its preparation until the first request, which would wait for it. Raises `TypeError`.
+    """Check that each route is a `Route`, which admits a request before all else and has its way of calling blocking
+    code. Raises `TypeError`.
     """
-    for found in iter_route_contexts(routes):
-        if isinstance(found.original_route, APIRoute) and not isinstance(found.original_route, Route):
-            raise TypeError(f"{found.path}: its router has to be a `Router`")
+    for route in routes:
+        if isinstance(route, APIRoute) and not isinstance(route, Route):
+            raise TypeError(f"{route.path}: its router has to be a `Router`")
 
 
-#: They are made when this module is imported, once for all apps of a process and of its forks, because that takes a
-#: quarter of a second of processor time.
+#: They are gathered when this module is imported, once for all apps of a process and of its forks.
 _ROUTES = _routes()
 #: What endpoints are called with, for the API's description.
 _EVENTS = described_events().routes

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from gateway.access.keys import Scope
@@ -90,10 +90,10 @@ def _firecrawls(responses: dict[str, dict[str, Any]]) -> Iterator[tuple[str, dic
 def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
     """The scope of each route by method and path, such as `GET /jobs/{job_id}`. `None`: it is for everybody."""
     found = (
-        (f"{method} {one.path_format}", scope_of(one.original_route.endpoint))
-        for one in iter_route_contexts(routes)
-        if isinstance(one.original_route, APIRoute)
-        for method in one.methods or ()
+        (f"{method} {route.path_format}", scope_of(route.endpoint))
+        for route in routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
     )
     # of several routes that fit, the first one answers
     return dict(reversed([*found]))

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from pymongo.errors import PyMongoError
 from starlette.exceptions import HTTPException
@@ -255,10 +255,9 @@ async def _http(request: Request, error: Exception) -> Response:
 def _allowed(request: Request, named: str) -> str:
     """The methods that are possible at this address. The framework names those of one route only."""
     found = re.sub(r":\w+}", "}", getattr(request.scope.get("route"), "path", ""))
-    known = iter_route_contexts(request.app.routes)
-    routes = [route for route in known if isinstance(route.original_route, APIRoute) and route.include_in_schema]
+    routes = [route for route in request.app.routes if isinstance(route, APIRoute) and route.include_in_schema]
     # a path with fewer parameters may have other methods; one with more parameters is meant for other addresses
-    exact = (path for route in routes if (path := route.path_format or "").count("{") < found.count("{"))
+    exact = (path for route in routes if (path := route.path_format).count("{") < found.count("{"))
     there = {found, *(path for path in exact if compile_path(path)[0].match(request.scope["path"]))}
     described = (method for route in routes if route.path_format in there for method in route.methods or ())
     return ", ".join(sorted({*described, *(method.strip() for method in named.split(",") if method)}))
