@@ -31,7 +31,7 @@ class Size(NamedTuple):
     rounds: int
 
 
-SIZES = Size(20, 1), Size(1500, 3), Size(1500, 7)
+SIZES = Size(20, 1), Size(1000, 3), Size(1500, 7)
 
 
 def run(effort: Effort) -> list[Row]:

@@ -41,7 +41,7 @@ WHAT = f'POST to the spider\'s first line ("{SPIDER_LINE}")'
 
 
 def run(effort: Effort) -> list[Row]:
-    rounds = effort.of(1, ROUNDS)
+    rounds = effort.of(1, 5, ROUNDS)
     with (
         tempfile.TemporaryDirectory() as folder,
         Site() as site,

@@ -30,7 +30,8 @@ RESULTS = ROOT / "bench" / "results.json"
 
 class Benchmark(NamedTuple):
     run: Callable[[Effort], list[Row]]
-    #: Seconds that it may take in the table of `make bench`; ten times as much in the long one.
+    #: Seconds after which it counts as hanging in `make bench`, two to three times what it takes on an idle machine;
+    #: ten times as much in the long one.
     limit: float
     #: Whether the short table has it.
     is_short: bool = True
