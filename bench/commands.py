@@ -29,7 +29,7 @@ CRAWL, IDLE, TRIPS = 20.0, 8.0, 25.0
 ASKED = "what was asked for"
 CRAWLS, PAGES, LINES = 6, 3, 108
 #: Seconds for which a stack at rest is watched; and seconds to wait for late commands after a crawl's end.
-REST, AFTER = 20.0, 2.0
+REST, AFTER = 10.0, 2.0
 #: How many commands a second, or in a crawl: by process, command and collection.
 Kinds = dict[tuple[str, str, str], float]
 

@@ -84,7 +84,7 @@ class Size(NamedTuple):
 
 
 FULL = Size()
-SIZES = Size(2, 5, 60, steady=6.0, short=1.0), Size(40, 25, 2000, steady=15.0, short=6.0), FULL
+SIZES = Size(2, 5, 60, steady=6.0, short=1.0), Size(40, 25, 2000, steady=12.0, short=4.0), FULL
 
 
 class Steady(NamedTuple):
