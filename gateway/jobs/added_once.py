@@ -1,14 +1,16 @@
-"""Adds ended jobs to documents that count them, to each document once.
+"""Adds ended jobs to documents that count them. Each document counts a job once.
 
-That holds whoever is killed, and however many workers add to it. A document says in `applied` which jobs were added
-last, and a job in `summed` in which documents it is. Both are needed, as no write changes two documents:
+This holds even if workers are killed at any moment, and if several workers add to one document. A document lists in
+`applied` the jobs that were added last; a job lists in `summed` the documents that count it. Both lists are needed,
+as one write cannot change two documents:
 
-1. A worker reads the documents (`rev`, and `applied`).
-2. Then it reads in which of them the jobs are (`summed`), and notes it for those of `applied` where it is not noted.
-3. It adds the jobs that are not in a document yet, if its `rev` is still the one that it has read.
-4. It notes that they are in, and then takes them out of `applied` if they are many.
+1. A worker reads the documents, with their `rev` and `applied`.
+2. Then it reads the jobs' `summed`. If a job in `applied` does not list the document yet, the worker adds it there.
+3. It adds the jobs that a document does not count yet, unless the document's `rev` has changed since step 1.
+4. It notes the documents in these jobs' `summed`, and then empties `applied` if it is long.
 
-So what a document had before the `rev` that a worker has read is noted in its jobs before the worker reads these.
+Nobody replaces `applied` before step 2. So every job that a document counts is either in the `applied` that a worker
+reads in step 1, or already lists the document in the `summed` that the worker reads in step 2.
 """
 
 from __future__ import annotations
@@ -32,15 +34,14 @@ from gateway.stores.mongo import DUPLICATE_KEY, Document, is_passing
 
 log = structlog.get_logger()
 
-#: So many jobs may stay in `applied`, until others take their place: it saves a write of most of the jobs.
+#: Up to this many jobs stay in `applied` until the next write replaces them. This saves a write for most jobs.
 _FEW = 3
-#: How often jobs are tried to be added to documents that others change meanwhile. The last try only finds out what
-#: came of the one before.
+#: How often adding is tried if others change the same documents meanwhile.
 TRIES = 5
 
 
 class SummedSpec(BaseModel):
-    """What such documents need of a job's spec."""
+    """The fields of a job's spec that counting documents need."""
 
     project: str = DEFAULT_PROJECT
     spider: str
@@ -49,14 +50,14 @@ class SummedSpec(BaseModel):
 
 
 class EndedRun(JobFacts):
-    """What such documents need of a job; none of it changes after the job's end."""
+    """The fields of an ended job that counting documents need. None of them changes after the job's end."""
 
     spec: SummedSpec
     summed: list[str] = Field(default_factory=list)
 
 
 AnyRun = Job | EndedRun
-#: What `EndedRun` is read from.
+#: The stored fields from which an `EndedRun` is read.
 ENDED_FIELDS = [
     *("user_id", "status", "created_at", "not_before", "started_at", "finished_at", "progress", "schedule_id"),
     *("reason", "message", "spec.project", "spec.spider", "spec.version", "spec.site", "summed"),
@@ -67,14 +68,14 @@ class Counting(BaseModel, populate_by_name=True):
     """A document that counts jobs."""
 
     id: str = Field(alias="_id")
-    #: How often it was changed; 0 for one that is not stored yet.
+    #: How often the document was changed; 0 if it is not stored yet.
     rev: int
-    #: The jobs that were added last, until it is noted in them.
+    #: The jobs that were added last. They may stay here after their `summed` lists this document.
     applied: list[str] = Field(default_factory=list)
 
     @property
     def mark(self) -> str:
-        """How a job's `summed` calls it."""
+        """The name of this document in a job's `summed`."""
         raise NotImplementedError
 
 
@@ -85,16 +86,16 @@ CountingT = TypeVar("CountingT", bound=Counting)
 class Addition(Generic[CountingT]):
     """Which documents jobs are added to, and how."""
 
-    #: The documents that a job belongs to, as if there were none yet.
+    #: The documents that should count a job, each new and empty.
     belongs_to: Callable[[AnyRun], Collection[CountingT]]
-    #: The update that adds the jobs to the document as it was read; without `rev` and `applied`.
+    #: The MongoDB update that adds jobs to a document. It leaves out `rev` and `applied`.
     update: Callable[[CountingT, Sequence[AnyRun]], Document]
-    #: Jobs that ended before then are in no document.
+    #: No document counts jobs that ended before this time.
     since: datetime
 
 
 class AddedOnce(Generic[CountingT]):
-    """A collection of such documents."""
+    """A collection of documents that count jobs."""
 
     def __init__(self, documents: Documents[CountingT], jobs: Stored[Document]) -> None:
         self._documents = documents
@@ -102,7 +103,7 @@ class AddedOnce(Generic[CountingT]):
         self._jobs = jobs
 
     def _add_all(self, jobs: Iterable[AnyRun], addition: Addition[CountingT]) -> set[str]:
-        """Add those of the jobs that have ended, each once. Returns the ids of jobs that cannot be added now: a
+        """Add the jobs that have ended, each once. Returns the ids of jobs that cannot be added now, because a
         document cannot be read or written, or others change it all the time. Raises PyMongo's errors.
         """
         left = [job for job in jobs if _missing(job, job.summed, addition)]
@@ -113,7 +114,7 @@ class AddedOnce(Generic[CountingT]):
         return {job.id for job in left}
 
     def _add(self, jobs: Sequence[AnyRun], addition: Addition[CountingT]) -> list[AnyRun]:
-        """One try. Returns those of the jobs that are still missing, as far as this try knows."""
+        """Try once. Returns the jobs that are still missing from a document, as far as this try knows."""
         pairs = [(job, one) for job in jobs for one in addition.belongs_to(job)]
         stored = self._stored({one.id for _, one in pairs})
         added = [(job_id, one.mark) for one in stored.values() if one is not None for job_id in one.applied]
@@ -122,7 +123,7 @@ class AddedOnce(Generic[CountingT]):
             groups: dict[str, tuple[CountingT, list[AnyRun]]] = {}
             for job, new in pairs:
                 one = stored.get(new.id, new)
-                # a job that is gone was added before it went
+                # a job that does not exist any more was added before its deletion
                 if one is not None and new.mark not in summed.get(job.id, {new.mark}):
                     groups.setdefault(one.id, (one, []))[1].append(job)
             added = [(job.id, one.mark) for one, some in groups.values() for job in some]
@@ -131,12 +132,12 @@ class AddedOnce(Generic[CountingT]):
         return [job for job in jobs if job.id in summed and _missing(job, summed[job.id], addition)]
 
     def _stored(self, ids: Collection[str]) -> dict[str, CountingT | None]:
-        """Those of the documents that there are; `None` for one that cannot be read."""
+        """The documents that are stored, by id; `None` for a document that cannot be read."""
         found = self._counting.find({"_id": {"$in": list(ids)}})
         return {document["_id"]: one for document, one in self._documents.each(found)}
 
     def _summed(self, job_ids: Collection[str]) -> dict[str, set[str]]:
-        """In which documents, by their marks, those of the jobs are that there are."""
+        """The marks of the documents that count each job, by the job's id. Jobs that do not exist are left out."""
         found = self._jobs.find({"_id": {"$in": list(job_ids)}}, {"summed": 1})
         known = ((one["_id"], one.get("summed", [])) for one in found)
         # a job whose field is damaged is left out: nothing can be noted in it
@@ -144,8 +145,8 @@ class AddedOnce(Generic[CountingT]):
 
     @state_change("sums.note")
     def _note(self, added: Iterable[tuple[str, str]], summed: dict[str, set[str]]) -> bool:
-        """Note in the jobs that they were added to documents with these marks, unless `summed` says so already. It is
-        kept up to date. Returns whether all jobs could be written.
+        """Note in the jobs that the documents with these marks count them, unless `summed` says so already. Updates
+        `summed`. Returns whether all jobs could be written.
         """
         late: dict[str, set[str]] = {}
         for job_id, mark in added:
@@ -164,14 +165,16 @@ class AddedOnce(Generic[CountingT]):
 
     @state_change("sums.apply")
     def _apply(self, groups: Sequence[tuple[CountingT, Sequence[AnyRun]]], addition: Addition[CountingT]) -> bool:
-        """Add the jobs to the documents as they were read. Returns whether all were still as they were read."""
+        """Add the jobs to the documents, unless these have changed since they were read. Returns whether all jobs
+        were added.
+        """
         updates = []
         for one, jobs in groups:
             update = addition.update(one, jobs)
             update["$inc"] = {**update.get("$inc", {}), "rev": 1}
             update["$set"] = {**update.get("$set", {}), "applied": [job.id for job in jobs]}
             as_read = {"_id": one.id, "rev": one.rev or {"$exists": False}}
-            # where another worker has made the document meanwhile, its id is taken
+            # if another worker has made the document meanwhile, the upsert fails: the id is taken
             updates.append(UpdateOne(as_read, update, upsert=not one.rev))
         try:
             done = self._counting.bulk_write(updates, ordered=False) if updates else None
@@ -182,7 +185,7 @@ class AddedOnce(Generic[CountingT]):
 
     @state_change("sums.clear")
     def _clear(self, documents: Sequence[CountingT]) -> None:
-        """Take the jobs out of `applied`, which would make large documents."""
+        """Remove the jobs from `applied`, to keep the documents small."""
         gone = {"$unset": {"applied": ""}}
         if documents:
             cleared = [UpdateOne({"_id": one.id, "rev": one.rev + 1}, gone) for one in documents]
@@ -190,14 +193,14 @@ class AddedOnce(Generic[CountingT]):
 
 
 def _missing(job: AnyRun, summed: Iterable[str], addition: Addition[CountingT]) -> set[str]:
-    """The documents, by their marks, in which the job is not yet and should be."""
+    """The marks of the documents that should count the job, and do not yet."""
     if not job.is_final or job.finished_at is None or job.finished_at < addition.since:
         return set()
     return {one.mark for one in addition.belongs_to(job)} - set(summed)
 
 
 def _check_refused(error: BulkWriteError) -> None:
-    """Raises the error unless single documents were refused."""
+    """Raise the error if the database is at fault. Otherwise log the codes of the writes that it refused."""
     if is_passing(error):
         raise error
     refused = {problem["code"] for problem in error.details["writeErrors"]} - {DUPLICATE_KEY}

@@ -1,4 +1,4 @@
-"""What to do next about a job that waits, or that did not end as it should: by its status and its reason.
+"""Advice for a job that waits, or that did not end as it should. It follows from the job's status and reason.
 
 `docs/troubleshooting.md` has the same advice, by symptom.
 """
@@ -234,7 +234,7 @@ _ENDED: dict[Reason, Advice] = {
         "docs/reference/files.md#how-much",
     ),
     Reason.BUDGET_SPENT: Advice(
-        "The budget of the key that asked for it had nothing left for the crawl.",
+        "The API key that started the crawl had no budget left for it.",
         (
             Remedy("Rerun tomorrow (UTC), or with a key that has more left", Place.AGAIN),
             Remedy("See what ran before it", Place.RUNS),

@@ -1,8 +1,9 @@
-"""Superseded attempts: each was followed by a newer attempt of its job. A job's document keeps its newest attempt
-alone, however often it is paused and resumed; an older one is copied to a collection, and then removed from the job.
+"""Superseded attempts: those that a newer attempt of the same job followed. A job's document keeps only the newest
+attempt, so that it stays small however often the job is paused and resumed. Older attempts are copied to a collection
+of their own, and then removed from the job.
 
-A job of an older version may still have many attempts inside. Reading a job with its earlier attempts finds them in
-both places.
+A job that an older release stored may still have many attempts inside. Reading a job with its earlier attempts finds
+them in both places.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from gateway.jobs.job import Attempt, Job, Spared, spared_more
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, of_job, refusals
 
-#: How many earlier attempts are read, the newest ones: with the facts of their ends, and without these.
+#: How many of the newest earlier attempts are read: with the facts of their ends, and without them.
 MOST_WHOLE, MOST_OUTLINED = 100, 1000
 #: Attempts deleted at a time.
 _BATCH = 1000
 
 
 class AttemptStore:
-    """The collection `attempts`. Ids are `<job>:<attempt>`, so the attempts of a job lie beside each other."""
+    """The collection `attempts`. Ids are `<job>:<attempt>`, so the index has a job's attempts beside each other."""
 
     def __init__(self, database: Database[Document]) -> None:
         self._attempts = database["attempts"]
@@ -38,8 +39,8 @@ class AttemptStore:
     # --- from the job to the collection
 
     def supersede(self, job_id: str) -> None:
-        """Move all attempts of the job but the newest to the collection. This may be interrupted anywhere, and
-        repeated, even by two processes at once: the copies come first, and only a copied attempt is removed.
+        """Move all attempts of the job except the newest to the collection. This may be interrupted at any point and
+        repeated, even by two processes at once: attempts are copied first, and only copied attempts are removed.
         """
         found = self._jobs.find_one({"_id": job_id}, {"attempts": 1, "spared": 1})
         inside: Mapping[str, Document] = (found or {}).get("attempts") or {}
@@ -61,21 +62,23 @@ class AttemptStore:
                 self._copy_files(copies[position])
 
     def _copy_files(self, copy: Document) -> None:
-        """Add the files, in case they were recorded after the first copy. Nothing else of a copy can change."""
+        """Add the files, in case they were recorded after the first copy. Nothing else in a copy can change."""
         if (files := _files(copy)) and not files.get("pending"):
             unknown = {"_id": copy["_id"], "exit.files.pending": True}
             self._attempts.update_one(unknown, {"$set": {"exit.files": files}})
 
     @state_change("attempts.remove_from_job")
     def _remove(self, job_id: str, older: Mapping[str, Document], spared: Mapping[Spared, int]) -> None:
-        """Remove copied attempts from the job. If files of one were recorded meanwhile, all stay for another copy."""
+        """Remove copied attempts from the job. If files of an attempt were recorded meanwhile, all attempts stay, and
+        the next call copies them again.
+        """
         as_copied: Document = {"_id": job_id}
         for number, record in older.items():
             as_copied[f"attempts.{number}"] = {"$exists": True}
             as_copied[f"attempts.{number}.exit.files.pending"] = (_files(record) or {}).get("pending")
         update: Document = {"$unset": {f"attempts.{number}": "" for number in older}}
         more = spared_more(map(read_attempt, older.values()), spared)
-        # they were counted as failures, but cost no retry: record that now, while their attempts are still there
+        # spared attempts were counted as failures, but use up no retry: record this before the attempts are removed
         counts = {f"spared.{kind}": number for kind, number in more.items()}
         update["$inc"] = {"superseded": len(older), **counts, **({"failures": -sum(more.values())} if more else {})}
         self._jobs.update_one(as_copied, update)
@@ -86,9 +89,9 @@ class AttemptStore:
         return self._attempts.find_one({"_id": _name(*attempt_id)}, {"_id": 1}) is not None
 
     def record_files(self, attempt_id: AttemptId, kept: FilesKept) -> bool:
-        """Record which files were stored. Returns whether there is such an attempt."""
-        told = {"$set": {"exit.files": kept.model_dump()}}
-        return self._attempts.update_one({"_id": _name(*attempt_id)}, told).matched_count == 1
+        """Record which files were stored. Returns whether the attempt exists."""
+        update = {"$set": {"exit.files": kept.model_dump()}}
+        return self._attempts.update_one({"_id": _name(*attempt_id)}, update).matched_count == 1
 
     # --- the whole job
 

@@ -1,14 +1,17 @@
-"""Budgets of keys: how much all crawls of one key together may take on one day, by UTC.
+"""Budgets of API keys: how much all crawls of one key together may use on one day (UTC).
 
-A document per key and day has what is `used`: what ended crawls have taken, and all that is reserved for those that
-have not ended. A crawl is admitted by one compare-and-set on it, which also notes the reservation under the job's id.
-So a crawl has one reservation, however often a request is repeated, and there is no moment at which it has taken its
-share and nobody knows for whom. The reservation is the truth: an attempt is given what is left of it, and none is
-handed to a node without. So a job whose reservation got lost, or that was inserted long after it, takes a new one or
-does not run.
+Each key has a document for each day. Its field `used` is the sum of what ended crawls have used and what is reserved
+for crawls that have not ended. One compare-and-set on the document admits a crawl: it increases `used`, and notes the
+reservation under the job's id. So a crawl has one reservation, however often its request is repeated, and every
+reserved amount has a known job.
 
-What an attempt has taken is taken off the reservation before the next one is handed over, and at the job's end; an
-attempt that does not say what it has taken has taken all. Then the rest is given back.
+The reservation decides what a job may use: an attempt gets what is left of it, and a node gets no attempt without
+one. If a job's reservation was lost, or made long before the job was inserted, the job makes a new one or does not
+run.
+
+What an attempt has used is subtracted from the reservation before the next attempt is handed over, and at the job's
+end. An attempt that does not report its use counts as having used everything. At the job's end, the rest is given
+back.
 """
 
 from __future__ import annotations
@@ -34,23 +37,23 @@ from gateway.jobs.run_days import day_of
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating
 
-#: How long the documents are kept: a paused job may still have a reservation, and people look back.
+#: How long the documents are kept: a paused job may still have a reservation, and people look at past days.
 BUDGETS_KEPT = timedelta(days=60)
-#: How many crawls of a key may have a reservation at once: they are in one document.
+#: How many crawls of a key may have a reservation at once. The limit keeps the document small.
 MOST_OPEN = 1000
-#: A reservation that is older and has no job was left by a process that died, and is given back.
+#: If a reservation is older than this and has no job, the process that made it died. It is given back.
 LEFT_OVER = timedelta(minutes=1)
-#: Seconds after which to ask again for what another crawl has reserved and may give back.
+#: Seconds after which a client should ask again if other crawls may give back part of their reservations.
 _ASK_AGAIN = 60
 _DAY = timedelta(days=1)
-#: How often a document that others change is tried.
+#: How often a change is tried while others change the same document.
 _TRIES = 50
-#: More than this is not counted for an attempt: its report may be the work of a spider.
+#: The most that is counted for an attempt. A hostile spider may report any number.
 _MOST = 1 << 50
 
 
 def in_minutes(amounts: Amounts) -> dict[str, int]:
-    """The amounts as a budget has them: in whole minutes, and none below 0."""
+    """The amounts in the units of a budget: whole minutes instead of seconds, and no amount below 0."""
     seconds = {"minutes": amounts["seconds"] // 60} if "seconds" in amounts else {}
     shown = {name: amount for name, amount in amounts.items() if name != "seconds"} | seconds
     return {name: max(0, amount) for name, amount in shown.items()}
@@ -58,9 +61,9 @@ def in_minutes(amounts: Amounts) -> dict[str, int]:
 
 class Reservation(BaseModel):
     at: datetime
-    #: What is left of it for attempts to come.
+    #: What is left for further attempts.
     left: Amounts
-    #: The last attempt that was taken off.
+    #: The last attempt whose use was subtracted.
     attempt: int = 0
 
 
@@ -82,10 +85,10 @@ class BudgetLeft(NamedTuple):
     """How much of its budget a key has today."""
 
     budget: KeyBudget
-    #: What ended crawls have taken and what is reserved for others.
+    #: The sum of what ended crawls have used and what is reserved for other crawls.
     used: Amounts
     reserved: Amounts
-    #: When the next day begins.
+    #: When the next day begins (UTC).
     until: datetime
 
 
@@ -103,8 +106,8 @@ class Budgets:
 
     @contextmanager
     def reserved(self, job: Job) -> Iterator[Job]:
-        """The job as it is to be inserted within the block, with its reservation. If it is not inserted, that is
-        given back. Raises `BudgetSpentError`, `InvalidRequestError`.
+        """Yields the job with its reservation; the block inserts it. If the block fails and the job is not stored,
+        the reservation is given back. Raises `BudgetSpentError`, `InvalidRequestError`.
         """
         job = self.reserve(job)
         try:
@@ -114,7 +117,7 @@ class Budgets:
             raise
 
     def reserve(self, job: Job) -> Job:
-        """The job with its reservation of today; a job without a budget as it is. Raises as `reserved`."""
+        """The job with a reservation for today; a job without a budget is unchanged. Raises as `reserved`."""
         if job.budget is None:
             return job
         use = BudgetUse(key_id=job.budget.key_id, day=day_of(self._clock()))
@@ -122,13 +125,13 @@ class Budgets:
         return job.model_copy(update={"budget": use})
 
     def require(self, key_id: str | None, spec: CrawlSpec) -> None:
-        """Raises as `reserved`, and reserves nothing."""
+        """Raise as `reserved` does, if the crawl would be refused now. Reserves nothing."""
         if key_id is not None:
             limits, day = self._limits(key_id), self._day(_name(key_id, day_of(self._clock())))
             self._share(limits, day, spec)
 
     def left(self, budgets: Mapping[str, KeyBudget]) -> dict[str, BudgetLeft]:
-        """How much of their budgets these keys have today, by their ids."""
+        """How much of their budgets these keys have today, by key id."""
         today = day_of(self._clock())
         names = [_name(key_id, today) for key_id in budgets]
         days = {day.key_id: day for day in self._documents.many(self._days.find({"_id": {"$in": names}}))}
@@ -159,7 +162,9 @@ class Budgets:
         raise BudgetSpentError("many crawls of this key begin at the same moment", _ASK_AGAIN)
 
     def _share(self, limits: Amounts, day: BudgetDay, spec: CrawlSpec) -> Amounts:
-        """What the crawl reserves: its own limits, or all that is left. Raises as `reserved`."""
+        """What the crawl reserves: its own limits; for an amount that it does not limit, all that is left. Raises as
+        `reserved`.
+        """
         if spec.renders and {"hosts", "bytes"} & limits.keys():
             message = "render: a browser's hosts and bytes are not counted, and the key has a budget of them"
             raise InvalidRequestError("params", message)
@@ -168,7 +173,7 @@ class Budgets:
         share: Amounts = {}
         for name, limit in limits.items():
             left = limit - day.used.get(name, 0)
-            # each crawl has a timeout, by default a long one
+            # the default timeout is long, so a timeout above the rest of the budget is not refused
             asked = min(spec.timeout, left) if name == "seconds" else (spec.max_pages if name == "pages" else None)
             share[name] = left if asked is None else asked
             if left <= 0 or share[name] > left:
@@ -181,7 +186,7 @@ class Budgets:
         message = f"the key's budget of {limit // each:,} {unit} a day has {left // each:,} left"
         if asked > left > 0:
             message += f", and the crawl asks for {asked:,} (max_pages)"
-        # all the day's crawls together can give back no more than this
+        # crawls can give back at most what they hold: asking again is useless if even that is not enough
         if held and left + held >= asked:
             message += f"; crawls that have not ended hold {held // each:,} and give back what they do not take"
             return BudgetSpentError(message, _ASK_AGAIN, detail=_detail(name, limit, left, held))
@@ -200,7 +205,7 @@ class Budgets:
 
     @state_change("budgets.reserve")
     def _take(self, name: str, job_id: str, share: Amounts, limits: Amounts) -> bool:
-        """Reserve the share, if the budget has room for it still. It may be repeated: a job has one reservation."""
+        """Reserve the share if the budget still has room for it. May be repeated: a job has only one reservation."""
         room: Document = {"_id": name, f"open.{job_id}": {"$exists": False}}
         for one, amount in share.items():
             room[f"used.{one}"] = {"$lte": limits[one] - amount}
@@ -211,12 +216,12 @@ class Budgets:
         return Repeating(self._days).update_one(room, change).modified_count == 1
 
     def _give_back_unless_there(self, job: Job) -> None:
-        """After an insertion that failed. If the job is there all the same, or is inserted later by another process
-        that has found the reservation, it needs one: see `allowance`.
+        """Give the reservation back after an insertion that failed, unless the job was stored all the same. If
+        another process stores the job later, `allowance` makes a new reservation.
         """
         if (use := job.budget) is None or use.day is None:
             return
-        # what another process has inserted may take from another day, or from another key's budget
+        # another process may have stored the job with a reservation on another day, or in another key's budget
         same = {"_id": job.id, "budget.key_id": use.key_id, "budget.day": use.day}
         if self._jobs.collection.find_one(same, {"_id": 1}) is None:
             day = self._day(_name_of(use))
@@ -224,17 +229,17 @@ class Budgets:
                 self._remove(day.id, job.id, reservation, reservation.left)
 
     def _reclaim(self, day: BudgetDay) -> bool:
-        """Give back old reservations whose jobs are not there, or are settled. Returns whether there was one."""
+        """Give back old reservations of jobs that do not exist or are settled. Returns whether there were any."""
         jobs, before = self._jobs.collection, self._clock() - LEFT_OVER
         old = [job_id for job_id, one in day.open.items() if one.at < before]
         found = jobs.find({"_id": {"$in": old}}, {"settled": 1, "budget": 1})
-        # one for later has noted no day until it is handed over
+        # a job with a later start time has no day until it is handed over
         mine = {(day.key_id, day.day), (day.key_id, None)}
         there = {one["_id"]: one.get("settled") for one in found if _use_of(one) in mine}
         gone = [job_id for job_id in old if job_id not in there]
         for job_id in gone:
             self._remove(day.id, job_id, day.open[job_id], day.open[job_id].left)
-        # only a release that knows no budgets settles a job without this
+        # settling a job gives its reservation back, except in older releases, which had no budgets
         settled = [job_id for job_id in there if there[job_id]]
         for job in self._jobs.many(jobs.find({"_id": {"$in": settled}})):
             self._close(job, day.id)
@@ -243,9 +248,9 @@ class Budgets:
     # --- to run and to end
 
     def allowance(self, job: Job, attempt: int) -> tuple[BudgetUse, Amounts] | None:
-        """What this attempt of the job may take, and where that is reserved; `None` without a budget. Repeated for
-        the same attempt it gives the same, also once its node has it. Raises `BudgetSpentError` if there is nothing
-        for it.
+        """Where this attempt's share is reserved, and how much it may use; `None` if the job has no budget. A
+        repeated call for the same attempt returns the same, even after a node has taken it. Raises `BudgetSpentError`
+        if nothing is left.
         """
         if job.budget is None:
             return None
@@ -259,17 +264,17 @@ class Budgets:
         left = reservation.left if reservation else {}
         if reservation is None or any(amount <= 0 for amount in left.values()):
             spent = ", ".join(_unit(name) for name, amount in left.items() if amount <= 0)
-            raise BudgetSpentError(f"what its key's budget had for it is spent ({spent or 'all'})", _ASK_AGAIN)
+            raise BudgetSpentError(f"its share of the key's budget is spent ({spent or 'all'})", _ASK_AGAIN)
         return use, left
 
     def close(self, job: Job) -> None:
-        """Give back what the ended job has not taken. It may be repeated."""
+        """Give back what the ended job has not used. May be repeated."""
         if job.budget and job.budget.day:
             self._close(job, _name_of(job.budget))
 
     def _charged(self, job: Job, name: str, posted: int | None = None) -> Reservation | None:
-        """The job's reservation, off which its last attempt is taken, unless that is the one to be `posted`; `None`
-        if it has none.
+        """The job's reservation, after the use of its last attempt was subtracted; `None` if it has no reservation.
+        Nothing is subtracted for the attempt that is about to be `posted`.
         """
         for _ in range(_TRIES):
             reservation = self._day(name).open.get(job.id)
@@ -280,7 +285,7 @@ class Budgets:
                 return reservation
             charged = Reservation(at=reservation.at, left=_after(last, reservation.left), attempt=last.attempt)
             self._replace(name, job.id, reservation, charged)
-        raise BudgetSpentError("its reservation is changed all the time", _ASK_AGAIN)
+        raise BudgetSpentError("other processes keep changing its reservation", _ASK_AGAIN)
 
     def _close(self, job: Job, name: str) -> None:
         for _ in range(_TRIES):
@@ -301,7 +306,7 @@ class Budgets:
 
     @state_change("budgets.forget")
     def forget(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` days before then. Returns how many."""
+        """Delete up to `limit` documents of days before this time. Returns how many were deleted."""
         found = [one["_id"] for one in self._days.find({"day": {"$lt": before}}, {"_id": 1}, limit=limit)]
         return Repeating(self._days).delete_many({"_id": {"$in": found}}).deleted_count if found else 0
 
@@ -320,7 +325,7 @@ class Budgets:
             or found.get("revoked_at")
             or self._is_past(found.get("expires_at"))
         ):
-            raise BudgetSpentError(f"the key {key_id}, whose budget it takes, is not valid any more", _ASK_AGAIN)
+            raise BudgetSpentError(f"the key {key_id}, whose budget it uses, is not valid any more", _ASK_AGAIN)
         return KeyBudget.model_validate(found["budget"], extra="ignore").amounts
 
     def _is_past(self, moment: datetime | None) -> bool:
@@ -328,7 +333,7 @@ class Budgets:
 
 
 def _as_read(name: str, job_id: str, reservation: Reservation) -> Document:
-    """Finds the day if nobody has changed the reservation since it was read."""
+    """A query that finds the day's document if nobody has changed the reservation since it was read."""
     return {"_id": name, f"open.{job_id}.at": reservation.at, f"open.{job_id}.attempt": reservation.attempt}
 
 
@@ -356,7 +361,7 @@ def _detail(name: Resource, limit: int, left: int, held: int) -> dict[str, int |
 
 
 def _after(attempt: Attempt, left: Amounts) -> Amounts:
-    """What is left after the attempt. One that was not started has taken nothing."""
+    """What is left after the attempt. An attempt that the node refused has used nothing."""
     end = attempt.exit
     if end is not None and end.refused:
         return left
@@ -364,7 +369,7 @@ def _after(attempt: Attempt, left: Amounts) -> Amounts:
 
 
 def _spent(name: Resource, attempt: Attempt, all_of_it: int) -> int:
-    """What the attempt has taken, by its report; without one it has taken all."""
+    """What the attempt has used, by its report. Without a report, it counts as having used everything."""
     end = attempt.exit
     if end is None:
         return all_of_it

@@ -1,9 +1,9 @@
-"""One action on all jobs that a filter names: stop them, run them again, or remove them.
+"""Bulk actions on all jobs that match a filter: stop them, run them again, or remove them.
 
-A call works for a few seconds and says how far it has come; the client continues from there with the next call. The
-work is stored nowhere, and no process continues it by itself: a client ends it by making no more calls. If a gateway
-dies half-way, the client can repeat the call: the filter no longer names jobs that were stopped or removed, and no
-job is run again twice.
+A call works for a few seconds and returns how far it has come; the client continues from there with the next call.
+The work is stored nowhere, and no process continues it by itself: to stop it, a client makes no more calls. If a
+gateway dies half-way, the client can repeat the call: jobs that were stopped or removed no longer match the filter,
+and no job is run again twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gateway.stores.mongo import mongo_errors, within
 
 #: Seconds after which a call begins no further job.
 SECONDS = 2.0
-#: Seconds that MongoDB has to count the jobs, or to find the next ones: as long as for a list.
+#: Seconds that MongoDB has to count the jobs, or to find the next ones; the same as for a list of jobs.
 LOOK_SECONDS = 10.0
 #: How many jobs are looked up at once.
 BATCH = 200
@@ -78,13 +78,13 @@ class BulkProgress:
 
 
 class Asked(NamedTuple):
-    """Who asks, and with which request."""
+    """Who asked for the action, and with which request."""
 
     by: str | None = None
     request_id: str | None = None
-    #: The key, if it has a budget: what is run again takes from it.
+    #: The API key, if it has a budget. Jobs that are run again use this budget.
     budget_key: str | None = None
-    #: Act only on jobs that the filter already named at this time.
+    #: Act only on jobs that already matched the filter at this time.
     as_of: datetime | None = None
 
 
@@ -98,7 +98,7 @@ class BulkActs:
     _monotonic: Callable[[], float] = time.monotonic
 
     def count(self, action: Action, wanted: JobFilter) -> int:
-        """How many of the wanted jobs the action can be done to."""
+        """How many of the wanted jobs allow the action."""
         named = _doable(action, wanted)
         with mongo_errors(), within(LOOK_SECONDS):
             return 0 if named is None else self._queries.count(named)
@@ -161,8 +161,8 @@ class BulkActs:
 
 
 def _doable(action: Action, wanted: JobFilter, as_of: datetime | None = None) -> JobFilter | None:
-    """The filter, narrowed to jobs to which the action can be done; `None` if there can be none. Jobs that were made
-    after `as_of` are left out, and so are jobs that ended after it, if the action needs an ended job.
+    """The filter, narrowed to jobs that allow the action; `None` if no job can match. Leaves out jobs that were made
+    after `as_of`, and, if the action needs ended jobs, those that ended after it.
     """
     if as_of is not None:
         wanted = wanted._replace(until=min(wanted.until or as_of, as_of))

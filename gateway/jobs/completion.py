@@ -57,7 +57,7 @@ class Completion:
         self._health = NodeHealth(self._nodes, self._clock)
 
     def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None:
-        """A node saw the attempt start. The dispatcher may have died before it could record the dispatch."""
+        """Record that a node saw the attempt start, even if the dispatcher died before it recorded the dispatch."""
         job_id, attempt = attempt_id
         started = self._jobs.record_started(job_id, attempt, started_at)
         if started is None and self._acknowledge(attempt_id):
@@ -100,8 +100,8 @@ class Completion:
             self.settle_soon(ended)
 
     def decide(self, job: Job) -> Job | None:
-        """Decide from the facts how a job goes on that was just read. If that ends it, it is returned as it is now:
-        its consequences are then due.
+        """Decide from the facts how a job that was just read goes on. Returns the ended job if this ends it: the
+        consequences of its end are then due.
         """
         attempt = job.current
         if job.status is not JobStatus.RUNNING or attempt is None or attempt.attempt != job.attempt:
@@ -132,15 +132,17 @@ class Completion:
         return finished
 
     def stop_waiting(self, job: Job) -> Job | None:
-        """Cancel or pause a job that no node has, if that was asked for. `None` if it was not, or if the job has gone
-        on meanwhile.
+        """Cancel or pause a job that no node has, if somebody asked for that. Returns `None` if nobody did, or if the
+        job has changed meanwhile.
         """
         if job.stop_reason == "cancel":
             return self.end_waiting(job, CANCELLED)
         return self.pause(job) if job.stop_reason == "pause" else None
 
     def pause(self, job: Job, by: str | None = None) -> Job | None:
-        """Pause a job that no node has. It frees its slots, and keeps its site. `None` if it went on since then."""
+        """Pause a job that no node has: it frees its slots, and keeps its site. Returns `None` if the job has changed
+        since it was read.
+        """
         if attempt := job.current:
             slots = [resource for resource in job.resources(attempt.node) if resource != job.exclusive]
             self._holds.free(str(AttemptId(job.id, attempt.attempt)), slots)
@@ -158,20 +160,20 @@ class Completion:
         if job.expires_at is None:
             self._jobs.attended(job)
         elif (ahead := (job.expires_at - self._clock()).total_seconds()) > 0:
-            # it is looked at too early, because its document could not be read for a time
+            # the look comes too early, because the job's document could not be read for a time
             self._jobs.attended(job, ahead)
         else:
             message = f"it was paused, and not resumed before {job.expires_at:%Y-%m-%d %H:%M} UTC"
             self.end_waiting(job, Outcome(JobStatus.CANCELLED, Reason.PAUSE_EXPIRED, message))
 
     def resume(self, job: Job, by: str | None = None) -> Job | None:
-        """Have a paused job wait for a slot again. `None` if it is not paused any more."""
+        """Let a paused job wait for a slot again. Returns `None` if it is not paused any more."""
         resumed = self._jobs.resume(job, by)
         if resumed is not None:
             with about(resumed):
                 log.info("job_resumed", job_id=job.id)
             if attempt := job.current:
-                # frees its site: the next attempt takes it again, and this job comes before younger ones
+                # free the site: the next attempt takes it again, and this job comes before younger ones
                 self.free(job, attempt.attempt, attempt.node)
             self._publisher.status(resumed)
             self._waker.wake_job(resumed)
@@ -179,8 +181,8 @@ class Completion:
 
     @traced("settle")
     def settle(self, *jobs: Job) -> None:
-        """Carry out all consequences of these jobs' ends. The sweeper repeats this until all of them succeed. Raises
-        Redis's error once all is done for those jobs that need no Redis.
+        """Carry out all consequences of these jobs' ends. The sweeper repeats this until all of them succeed. If
+        Redis fails, settles the jobs that do not need it first, then raises its error.
         """
         jobs = tuple(job for job in jobs if job.settled is False)
         for job in jobs:
@@ -202,8 +204,9 @@ class Completion:
             raise failed
 
     def _without_keys(self, jobs: Sequence[Job]) -> tuple[list[Job], RedisError | None]:
-        """Release the keys of the jobs that have not ended well. Returns the jobs without those for which Redis
-        failed, and how it did. A Redis that is away is asked once, not for each job: it may take all the time.
+        """Release the dedupe keys of the jobs that have not ended well. Returns the jobs for which this succeeded or
+        was not needed, and Redis's last error. If Redis cannot be reached, it is asked only once, because each try
+        may take until the timeout.
         """
         done: list[Job] = []
         failed: RedisError | None = None
@@ -220,7 +223,9 @@ class Completion:
         return done, failed
 
     def answers_no_more(self, job: Job) -> None:
-        """A cancelled job that is still ending must not answer a repeated request. Its end releases the key again."""
+        """Release the dedupe key of a cancelled job that is still ending, so that the job does not answer a repeated
+        request. If Redis fails, the key is released at the job's end.
+        """
         try:
             self._release_key(job)
         except RedisError as error:
@@ -242,8 +247,8 @@ class Completion:
         return self.admit(job.exclusive) if job.exclusive else None
 
     def admit(self, exclusive: str) -> Job | None:
-        """Unblock the best job that waits for this resource, if no attempt holds the resource any more. If that turns
-        out to be too early, the job is blocked again when a worker looks at it.
+        """Unblock the first job in the queue for this resource, if no attempt holds the resource any more. If that
+        was too early, the job is blocked again when a worker looks at it.
         """
         admitted = self._queue.unblock(exclusive) if self._holds.free_of([exclusive]) else None
         if admitted is not None:
@@ -251,14 +256,14 @@ class Completion:
         return admitted
 
     def _stop_if_asked(self, job: Job) -> None:
-        """Ask a worker to stop an attempt that was to be stopped before it began. The sweeper repeats it."""
+        """Ask a worker to stop an attempt if somebody asked to stop it before it began. The sweeper repeats this."""
         if job.status is JobStatus.RUNNING and job.stop_reason:
             self._jobs.attend_later(job.id, CANCEL_SECONDS)
             self._waker.wake(messages.CANCEL_CRAWL, job.id)
 
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
         """The job, if it has this attempt. If the dispatcher died before it recorded the dispatch, record it now."""
-        # twice, because another process may record it in between
+        # try twice, because another process may record the dispatch in between
         for _ in range(2):
             try:
                 job = self._jobs.get(attempt_id.job_id)
@@ -273,7 +278,7 @@ class Completion:
         return None
 
     def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> Job | None:
-        """Record the outcome. Returns the job if it has ended with that."""
+        """Record the outcome. Returns the job if the outcome has ended it."""
         again = outcome.status is JobStatus.ERROR and outcome.retryable and job.retries < job.max_retries
         goes_on = again or _was_to_pause(job, attempt, outcome)
         if goes_on and job.cancel_requested_at is not None:
@@ -303,12 +308,14 @@ class Completion:
 
 
 def _held(job: Job, attempt: int, node: str) -> tuple[str, Sequence[str]]:
-    """An attempt of the job, and what it holds."""
+    """The id of this attempt of the job, and the resources that it holds."""
     return str(AttemptId(job.id, attempt)), job.resources(node)
 
 
 def _was_to_pause(job: Job, attempt: Attempt, outcome: Outcome) -> bool:
-    """Whether the attempt was stopped when its job was to be paused: that needs no retry."""
+    """Whether the attempt was stopped because its job was to be paused. This is not a failure and uses up
+    no retry.
+    """
     if job.pause_requested_at is None or outcome.status is not JobStatus.ERROR or attempt.exit is None:
         return False
     return outcome.retryable and attempt.exit.stopped_by in {"pause", "shutdown"}
@@ -323,23 +330,27 @@ def _paused(job: Job) -> str:
         node = last.node if last.exit.can_go_on else None
     else:
         node = job.prefer
-    after = f"it goes on where it is, on node {node}" if node else "it begins anew when it is resumed"
+    after = f"it continues where it stopped, on node {node}" if node else "it starts over"
     asked = [step.message for step in job.history if step.kind is StepKind.PAUSE_REQUESTED]
-    return f"paused: {asked[-1]} Resumed, {after}" if asked and asked[-1] else f"paused: {after}"
+    why = f"{asked[-1]} When" if asked and asked[-1] else "when"
+    return f"paused: {why} it is resumed, {after}"
 
 
-# Ends a job early: the request is recorded in the document first, and carried out by the process that has the job
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Cancellation:
+    """Ends a job early. The request is first recorded in the job's document; the process that has the job then
+    carries it out.
+    """
+
     _jobs: JobStore
     _completion: Completion
     _waker: Waker
 
     def cancel(self, job_id: str, by: str | None = None) -> Job:
         """End a waiting job, or ask a running one to stop. Returns the job as it is now. `by`: who asked. A job that
-        was cancelled before is returned as it is, because a client that got no answer asks again.
+        was cancelled before is no error, because a client that got no answer asks again.
 
-        Raises `JobNotFoundError`, and `ConflictError` if the job has ended otherwise.
+        Raises `JobNotFoundError`, and `ConflictError` if the job has ended in another way.
         """
         with mongo_errors():
             job = self._jobs.request_cancel(job_id, by) or self._jobs.get(job_id)
@@ -348,7 +359,7 @@ class Cancellation:
             if job.is_final:
                 raise ConflictError(f"the job has ended already ({job.status})")
             if job.status is not JobStatus.RUNNING and job.assignment is None:
-                # None: a worker was quicker. It checks for a cancellation once the node has the job
+                # None: a worker has handed the job to a node first. It then checks whether the job was cancelled
                 job = self._completion.end_waiting(job, CANCELLED) or self._jobs.get(job_id)
             else:
                 self._completion.answers_no_more(job)
@@ -356,19 +367,22 @@ class Cancellation:
             return job
 
 
-# Has a job wait until it is resumed. A running crawl is stopped as at a node's shutdown, and goes on later
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Pausing:
+    """Lets a job wait until it is resumed. A running crawl is stopped as at a node's shutdown, and
+    continues later.
+    """
+
     _jobs: JobStore
     _completion: Completion
     _waker: Waker
 
     def pause(self, job_id: str, by: str | None = None, *, begin_anew: bool = False, why: str | None = None) -> Job:
-        """Pause a waiting job, or ask a running one to stop. Returns the job as it is now. `why` is for people, if it
-        is not a person who asks.
+        """Pause a waiting job, or ask a running one to stop. Returns the job as it is now. `by`: who asked. `why` is
+        a sentence for people, if the platform itself asks.
 
-        Raises `JobNotFoundError`; `ConflictError` if the job cannot be paused, or, without `begin_anew`, if it would
-        begin anew.
+        Raises `JobNotFoundError`; `ConflictError` if the job cannot be paused, or if it would start over when resumed
+        and `begin_anew` is false.
         """
         with mongo_errors():
             for _ in range(_TRIES):
@@ -381,16 +395,16 @@ class Pausing:
                 if changed is not None:
                     return changed
                 # None: the job has changed in the meantime
-            raise ConflictError(f"the job changes all the time (it is {job.status}); ask again")
+            raise ConflictError(f"the job keeps changing (it is {job.status}); ask again")
 
     def resume(self, job_id: str, by: str | None = None, budget_key: str | None = None) -> Job:
-        """Have a paused job wait for a slot again, and return it. Raises `JobNotFoundError`, and `ConflictError` if
-        it is not paused, or if it takes from another budget than that of the caller's key, or from none.
+        """Let a paused job wait for a slot again, and return it. Raises `JobNotFoundError`, and `ConflictError` if it
+        is not paused, or if the caller's key has a budget (`budget_key`) and the job does not use this budget.
         """
         with mongo_errors():
             job = self._jobs.get(job_id)
             if budget_key and not (job.budget and job.budget.key_id == budget_key):
-                raise ConflictError("it takes nothing from this key's budget: only another key can resume it")
+                raise ConflictError("the job does not use this key's budget: only another key can resume it")
             if job.status is JobStatus.PAUSED and (resumed := self._completion.resume(job, by)):
                 return resumed
             now = self._jobs.get(job_id)
@@ -398,7 +412,7 @@ class Pausing:
             raise ConflictError(f"only a paused job can be resumed (it is {now.status}{asked})")
 
 
-#: How often a pause is tried while the job goes from one state to the next.
+#: How often a pause is tried while the job's state changes.
 _TRIES = 5
 
 
@@ -407,12 +421,12 @@ def _require_pausable(job: Job, *, begin_anew: bool) -> None:
     if job.is_final:
         raise ConflictError(f"the job has ended already ({job.status})")
     if job.status is JobStatus.SCHEDULED:
-        raise ConflictError(f"the job is {job.status} for later: only a job that waits for a slot or runs is paused")
+        raise ConflictError(f"the job is {job.status} for later: only a pending or running job can be paused")
     if job.status is JobStatus.PAUSED or job.stop_reason == "pause":
         raise ConflictError(f"the job is paused already, or about to be (it is {job.status})")
     if job.stop_reason is not None:
         raise ConflictError(f"the job is being cancelled (it is {job.status})")
     loses = job.status is JobStatus.RUNNING and job.progress is not None and job.progress.can_go_on is False
     if loses and not begin_anew:
-        why = "its log says why; with begin_anew=true it is paused all the same"
-        raise ConflictError(f"the crawl cannot go on where it is, it would begin anew when it is resumed: {why}")
+        anyway = "with begin_anew=true it is paused all the same"
+        raise ConflictError(f"the crawl would start over when it is resumed (its log says why); {anyway}")

@@ -1,7 +1,8 @@
-"""Which job answers a request: one Redis string for each request, claimed with a single command.
+"""Finds the job that already answers a repeated request. Redis has one string for each distinct request, claimed with
+a single command.
 
-The string is only a hint; MongoDB's unique `live_key` decides. If the key was flushed, or its owner died before it
-inserted the document, the next request needs one query to MongoDB and nothing else.
+The string is only a hint: MongoDB's unique `live_key` decides. If the key was flushed, or its owner died before it
+inserted the job's document, the next request needs just one query to MongoDB.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _IDENTITY = {name: field.identity for name, field in SPEC_FIELDS.items() if fiel
 
 
 def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
-    """SHA-256, hexadecimal, over everything that changes the work: user, project, spider, the set of start URLs
-    (canonical, order and repeats ignored), all else that a `CrawlSpec` has, and, for schedules, the times.
+    """SHA-256, hexadecimal, of everything that changes the work: user, project, spider, the set of start URLs
+    (canonical, order and repeats ignored), all other fields of `CrawlSpec`, and, for schedules, the times (`when`).
 
     Raises `InvalidRequestError` for values that JSON or MongoDB cannot hold.
     """
@@ -57,7 +58,7 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(maxsize=1024)  # most requests repeat an earlier one
 def canonical_url(url: str) -> str:
-    """The URL in canonical form. Its fragment stays, as it may name another page, and so does its query's order."""
+    """The URL in canonical form. The fragment and the order of the query stay, as they may make it another page."""
     query = urlsplit(safe_url_string(url)).query
     return urlsplit(canonicalize_url(url, keep_fragments=True))._replace(query=query).geturl()
 
@@ -67,17 +68,17 @@ _PROVISIONAL, _CONFIRMED = "P", "C"
 _ENTRY = re.compile(rb"(?P<state>[PC])\|(?P<job>[0-9a-f]{32})\|(?P<ms>[0-9]{1,14})")
 
 # KEYS: key; ARGV: expected entry, new entry, TTL in seconds. An absent key stays absent: either its job has failed
-# meanwhile and released it, or it was flushed, and then the next request needs one query to MongoDB.
+# meanwhile and released it, or the key was flushed and the next request asks MongoDB.
 _CONFIRM = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1 end
 return 0
 """
-# KEYS: key; ARGV: the entry. Only exactly this entry is removed, not one that was confirmed since.
+# KEYS: key; ARGV: the entry. Removes only exactly this entry, and not an entry that was confirmed since.
 _WITHDRAW = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-# KEYS: key; ARGV: job id. The job's entry is removed, provisional or confirmed; an entry of another job stays.
+# KEYS: key; ARGV: job id. Removes the job's entry, provisional or confirmed. An entry of another job stays.
 _RELEASE = """
 local present = redis.call('GET', KEYS[1])
 if present and string.sub(present, 3, 2 + #ARGV[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
@@ -97,14 +98,14 @@ class Entry(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes) -> Entry | None:
-        """The entry; `None` if `value` has another form, so that no request of ours has written it."""
+        """The entry; `None` if `value` has another form: then something else has written it."""
         read = _ENTRY.fullmatch(value)
         return cls(read["job"].decode(), int(read["ms"]), read["state"] == _CONFIRMED.encode()) if read else None
 
 
 class Dedupe:
-    """The asynchronous part, which `POST /crawl` waits for. `ttl` is in seconds. If Redis is away or refuses a
-    command, no key is found and none is changed.
+    """The asynchronous part, which `POST /crawl` waits for. `ttl` is in seconds. If Redis cannot be reached or
+    refuses a command, each method acts as if there were no keys, and never raises.
     """
 
     def __init__(self, client: redis.asyncio.Redis, ttl: int) -> None:
@@ -115,8 +116,8 @@ class Dedupe:
 
     @state_change("dedupe.claim")
     async def claim(self, key: str, mine: Entry) -> Entry | None:
-        """Take the key unless another request has it. Returns that request's entry, or `None` if `mine` is stored. An
-        entry that cannot be read is removed, and counts as none.
+        """Take the key unless another request has it. Returns the other request's entry, or `None` if `mine` is
+        stored. An entry that cannot be read is removed, and `None` is returned.
         """
         present = await _tried(self._redis.set(key, mine.encode(), nx=True, get=True, ex=self._ttl))
         entry = Entry.decode(present) if isinstance(present, bytes) else None
@@ -125,22 +126,22 @@ class Dedupe:
         return entry
 
     async def peek(self, key: str) -> Entry | None:
-        """The entry of the request that has the key, if one has."""
+        """The entry of the request that has the key; `None` if no request has it."""
         present = await _tried(self._redis.get(key))
         return Entry.decode(present) if isinstance(present, bytes) else None
 
     @state_change("dedupe.confirm")
     async def confirm(self, key: str, claimed: Entry, job_id: str) -> None:
-        """Record that the job's document exists: from now on the key alone answers. `job_id` differs from the claimed
-        one if another job has won. A key that was released, flushed or taken by another request meanwhile is not
-        changed.
+        """Record that the job's document exists: from now on the key answers without MongoDB. `job_id` differs from
+        the claimed one if another process inserted its job first. If the key was released, flushed or taken by
+        another request meanwhile, it is not changed.
         """
         confirmed = Entry(job_id, claimed.at_ms, confirmed=True)
         await _tried(self._confirm(keys=[key], args=[claimed.encode(), confirmed.encode(), self._ttl]))
 
     @state_change("dedupe.overwrite")
     async def overwrite(self, key: str, entry: Entry) -> None:
-        """Let this job answer from now on, because the client asked for a fresh run."""
+        """Let this job answer repeated requests from now on, because the client asked for a fresh run."""
         await _tried(self._redis.set(key, entry.encode(), ex=self._ttl))
 
     @state_change("dedupe.withdraw")

@@ -1,4 +1,4 @@
-"""The job: its place in the queue, the occurrence that it runs, its states, and its id as a run of a site."""
+"""The job: its place in the queue, the schedule's occurrence that it runs, its states, and its id as a site's run."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from gateway.contract.records import ExitReport, Progress
 from gateway.errors import InvalidRequestError, RunNotFoundError
 from gateway.nodes.node import browser_resource, node_resource, user_resource
 
-#: One point of priority counts as much as this much waiting time.
+#: One point of priority counts as much as this waiting time.
 POINT = timedelta(minutes=1)
-#: Why an attempt that failed may cost no retry.
+#: Why a failed attempt may use up no retry: its node was at fault (`node`), or disappeared (`lost`).
 Spared = Literal["node", "lost"]
-#: Attempts that failed for a reason of their node cost no retry, up to these numbers. `node`: the node did not start
-#: them or was shut down; the limit ends a job that no node can start. `lost`: they were lost with their node; this
-#: limit is lower, because the crawl itself may be what ends the node.
+#: How many failed attempts of a job may use up no retry. `node`: the node did not start the attempt or was shut down;
+#: the limit ends a job that no node can start. `lost`: the attempt was lost with its node; this limit is lower,
+#: because the crawl itself may have brought the node down.
 MOST_SPARED: Mapping[Spared, int] = {"node": 8, "lost": 2}
 _BROWSER, _PLAIN = "browser", "plain"
-#: Sorts after every character of a quoted text.
+#: Sorts after every character of a URL-quoted text.
 _LAST = "\x7f"
-#: Encloses the protocol, which stands before the user. Its quoted form sorts before all users' ids. A release that
-#: knows no protocols takes `!2!ada` for a user, and still finds and starts the job.
+#: Encloses the protocol in a partition's name, before the user's id. Its quoted form sorts before all users' ids. An
+#: older release, which knows no protocols, takes `!2!ada` for a user's id, and still finds and starts the job.
 _MARK = "!"
 
 
@@ -71,8 +71,8 @@ class Requirements(NamedTuple):
         return f"{self}{_LAST}"
 
     def with_configured(self, projects: Collection[str]) -> Self:
-        """These requirements, with a newer protocol if their project is one of `projects` (in small letters), which
-        give their crawls variables or settings.
+        """These requirements, with a newer protocol if their project is in `projects`: the lower-case names of the
+        projects that give their crawls environment variables or settings.
         """
         if self.protocol >= SETTINGS_PROTOCOL or self.project.lower() not in projects:
             return self
@@ -95,21 +95,23 @@ class Partition(NamedTuple):
         _, protocol, user_id = last.split(_MARK, 2) if last.startswith(_MARK) else ("", 1, last)
         found = cls(Requirements(project, version or None, kind == _BROWSER, int(protocol)), user_id)
         if str(found) != text:
-            # a search that goes on after the partition's name must not find the same text again
-            raise ValueError("it is spelled otherwise")
+            # a search that continues after `str(found)` must not find the same text again
+            raise ValueError("it is not in its normal form")
         return found
 
 
 def rank(due: datetime, priority: int) -> datetime:
-    """The job with the lowest rank goes first. All jobs age equally fast, so their order never changes and is known
-    when a job is made: Jackson's urgency numbers (Naval Research Logistics Quarterly 9, 1962).
+    """A job's place in the queue: the lowest rank goes first. Waiting raises all jobs equally, so a job's rank never
+    changes. These are Jackson's urgency numbers (Naval Research Logistics Quarterly 9, 1962).
     """
     return due - priority * POINT
 
 
-# --- the occurrence of a schedule that a job runs. The result is the same, whichever beats fire it and however often.
+# --- the occurrence of a schedule that a job runs. Several beats may fire it, several times: the result is the same.
 class Decision(StrEnum):
-    """What happens to an occurrence. The beat that first inserts its job decides; all others follow that decision."""
+    """What happens to an occurrence. The beat that inserts its job first decides; other beats follow this
+    decision.
+    """
 
     RUN = "run"
     #: The previous run was not over yet.
@@ -121,7 +123,9 @@ class Decision(StrEnum):
 
 
 class Occurrence(BaseModel, extra="forbid", frozen=True):
-    """The job stores this before the schedule is advanced, so every beat advances the schedule in the same way."""
+    """An occurrence of a schedule. It is stored in its job before the schedule is advanced, so that every beat
+    advances the schedule in the same way.
+    """
 
     #: Revision of the schedule that the job was made from.
     rev: int
@@ -131,9 +135,9 @@ class Occurrence(BaseModel, extra="forbid", frozen=True):
     due: datetime
     #: When a beat found it due.
     fired_at: datetime
-    #: How many later occurrences were also due when it was fired; this one replaces them.
+    #: How many later occurrences were also due when it was fired. It replaces them.
     missed: int = 0
-    #: Why it does not run.
+    #: Why it does not run; absent if it runs.
     reason: str | None = None
     #: `at` and `due` of the schedule's next occurrence; `None` if the schedule ends.
     next_at: datetime | None = None
@@ -160,12 +164,12 @@ class TargetRun(BaseModel, extra="forbid", frozen=True):
     location_used: str
 
     def to_message(self, attempt_count: int) -> dict[str, Any]:
-        """`attempt_count` is 0 at the first attempt."""
+        """The message as a dict. `attempt_count` is 0 for the first attempt."""
         return {**self.model_dump(), "attempt_count": attempt_count}
 
 
 def occurrence_id(schedule_id: str, at: datetime) -> str:
-    """The id of the only job that this occurrence can have: 32 hexadecimal digits."""
+    """The id of the occurrence's job: 32 hexadecimal digits. It is always the same, so there is at most one job."""
     return uuid.uuid5(uuid.UUID(hex=schedule_id), str(int(at.timestamp() * 1000))).hex
 
 
@@ -174,7 +178,7 @@ class JobStatus(StrEnum):
     SCHEDULED = "scheduled"
     PENDING = "pending"
     RUNNING = "running"
-    #: Somebody has asked it to wait until it is resumed.
+    #: It waits until somebody resumes it.
     PAUSED = "paused"
     FINISHED = "finished"
     PARTIAL = "partial"
@@ -193,7 +197,7 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.CANCELLED, JobStatus.ERROR}),
     # back to pending: a failed attempt is followed by a new attempt of the same job
     JobStatus.RUNNING: frozenset({JobStatus.PENDING, JobStatus.PAUSED}) | FINAL_STATUSES,
-    # back to running: its attempt was given up for lost, and its end is known after all
+    # back to running: its attempt was given up as lost, and then its end became known after all
     JobStatus.PAUSED: frozenset({JobStatus.PENDING, JobStatus.RUNNING, JobStatus.CANCELLED}),
     **{status: frozenset[JobStatus]() for status in FINAL_STATUSES},
 }
@@ -236,12 +240,13 @@ class WaitingReason(StrEnum):
 
 class Assignment(BaseModel, extra="forbid"):
     """Which node the next attempt goes to. It exists from the worker's decision until the node's answer is known. If
-    the answer is lost, the attempt goes to the same node again, because only that node cannot start it twice.
+    the answer is lost, the attempt is sent to the same node again: this node knows whether it has started the attempt
+    already, and other nodes do not.
     """
 
     attempt: int
     node: str
-    #: Identifies the worker's decision. A worker that takes the assignment over gives it a new token, so that the
+    #: Identifies the worker's decision. A worker that takes over the assignment gives it a new token, so that the
     #: first worker can no longer undo it.
     token: str
     #: The node must not start the attempt later than this.
@@ -253,9 +258,9 @@ class Assignment(BaseModel, extra="forbid"):
 
 
 class StepKind(StrEnum):
-    """The steps that a job's history contains, besides its attempts."""
+    """The kinds of steps in a job's history, besides its attempts."""
 
-    #: It waits for another reason than before.
+    #: The reason why it waits has changed.
     WAITS = "waits"
     PAUSE_REQUESTED = "pause_requested"
     PAUSED = "paused"
@@ -266,14 +271,14 @@ class StepKind(StrEnum):
 class PastStep(BaseModel, extra="forbid"):
     at: datetime
     kind: StepKind
-    #: Why it waits.
+    #: Why the job waits, for `WAITS`.
     reason: WaitingReason | None = None
-    #: The user of the key that asked for it; absent while there are no keys.
+    #: The user of the API key that asked for the step; absent while there are no keys.
     by: str | None = None
     message: str | None = None
 
 
-#: A reason of a newer version, which this one does not know, is read as `None`.
+#: A reason that only a newer release knows is read as `None`.
 StoredReason = Annotated[Reason | None, BeforeValidator(reason_of)]
 
 
@@ -292,7 +297,7 @@ class Attempt(BaseModel, extra="forbid"):
     exit: ExitReport | None = None
     #: What the gateway decided from the facts.
     status: JobStatus | None = None
-    #: Attempts of older versions have none.
+    #: Absent in attempts that older releases stored.
     reason: StoredReason = None
     message: str | None = None
     #: Byte offset one past the attempt's last log byte; set together with `exit`.
@@ -300,28 +305,28 @@ class Attempt(BaseModel, extra="forbid"):
 
     @property
     def spared(self) -> Spared | None:
-        """Which reason of its node made it fail; `None` if it did not fail for one."""
+        """Why its failure may use up no retry; `None` if it did not fail, or if its node was not at fault."""
         end = self.exit
         if end is None or self.status is JobStatus.PAUSED:
             return None
         if end.refused:
             return "node" if end.fault != "job" and end.stopped_by != "pause" else None
         if end.lost:
-            # it was lost with its node, its Scrapyd, or their container
+            # it was lost with its node, Scrapyd, or their container
             return "lost" if end.stopped_by is None else None
         was_interrupted = end.report is not None and end.report.finish_reason == "shutdown"
         return "node" if end.stopped_by == "shutdown" or (end.stopped_by is None and was_interrupted) else None
 
 
 class CrawlOrder(BaseModel, extra="forbid", frozen=True):
-    """What is to be crawled. It does not say who asks for it, nor when it runs."""
+    """What to crawl, but not who asks for it or when it runs."""
 
     spec: CrawlSpec
     max_retries: Annotated[
         int,
         Number(
             "Max retries",
-            "How often it is tried again after it failed.",
+            "How often a failed crawl is retried.",
             least=0,
             most=20,
             about="The most retries after failures; `MAX_RETRIES` by default.",
@@ -331,7 +336,7 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
         int,
         Number(
             "Priority",
-            "Those with a higher one go first, -100 to 100.",
+            "Crawls with a higher priority go first, -100 to 100.",
             least=-100,
             most=100,
             about="Jobs with a higher priority go first.",
@@ -347,23 +352,28 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
 
     def job_fields(self) -> dict[str, Any]:
         tags, webhooks = list(self.tags), list(self.webhooks)
-        # `dict(self)` would look for a method `keys` in every base class: it takes as long as all the rest of a job
+        # `vars`, because `dict(self)` would look for a method `keys` in every base class, which takes as long as
+        # making the rest of a job
         return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
 
 
-#: What budgets limit; of minutes they count the seconds.
+#: What budgets limit. A limit in minutes is counted in seconds.
 Resource = Literal["pages", "seconds", "hosts", "bytes"]
 Amounts = dict[Resource, int]
 _LIMIT = Field(default=None, ge=1, le=10**15)
 
 
 class KeyBudget(BaseModel, extra="forbid", frozen=True, strict=True):
-    """What the crawls of a key may take on one day, by UTC; what is left out has no limit."""
+    """How much the crawls of an API key may use on one day (UTC). An absent amount has no limit."""
 
     pages: int | None = _LIMIT
-    minutes: int | None = Field(default=None, ge=1, le=10**9, description="Of all its crawls together.")
-    hosts: int | None = Field(default=None, ge=1, le=10**9, description="Each crawl counts those that it asks.")
-    bytes: int | None = Field(default=None, ge=1, le=10**15, description="Of responses, as they are sent.")
+    minutes: int | None = Field(default=None, ge=1, le=10**9, description="Duration of all its crawls together.")
+    hosts: int | None = Field(
+        default=None, ge=1, le=10**9, description="Hosts that crawls send requests to, counted for each crawl."
+    )
+    bytes: int | None = Field(
+        default=None, ge=1, le=10**15, description="Size of the responses as sent, before decompression."
+    )
 
     @property
     def amounts(self) -> Amounts:
@@ -374,10 +384,10 @@ class KeyBudget(BaseModel, extra="forbid", frozen=True, strict=True):
 
 
 class BudgetUse(BaseModel, extra="ignore", frozen=True):
-    """The budget that a job takes from: see `budgets.py`."""
+    """The budget that a job uses: see `budgets.py`."""
 
     key_id: str
-    #: The day, by UTC, whose budget it is; absent until something is reserved for the job.
+    #: The day (UTC) of the budget; absent until something is reserved for the job.
     day: datetime | None = None
 
 
@@ -393,7 +403,7 @@ class Requester(NamedTuple):
 
     @property
     def unique_idempotency_key(self) -> str | None:
-        """It contains the user, because two users may choose the same key."""
+        """The key with the user's id before it, because two users may choose the same key."""
         return f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None
 
     def job_fields(self) -> dict[str, Any]:
@@ -407,7 +417,7 @@ class Requester(NamedTuple):
 
 
 def budget_of(key_id: str | None) -> BudgetUse | None:
-    """The `budget` of a new job that takes from that of this key."""
+    """The `budget` of a new job that uses this key's budget."""
     return BudgetUse(key_id=key_id) if key_id else None
 
 
@@ -423,12 +433,14 @@ LIMITS = {
 
 
 class JobFacts(BaseModel, populate_by_name=True):
-    """The fields of a job that lists show as well. Field names are those in MongoDB, except `id`, there `_id`."""
+    """The fields of a job that lists also show. Fields have the same names in MongoDB, except `id`, which
+    is `_id`.
+    """
 
     id: str = Field(alias="_id")
     user_id: str
     status: JobStatus = JobStatus.PENDING
-    #: The schedule that this job is a run of, and its occurrence; a run asked for by hand has no occurrence.
+    #: The schedule that this job is a run of, and the occurrence. A run that was asked for by hand has no occurrence.
     schedule_id: str | None = None
     slot: Occurrence | None = None
     #: Who asked for the run; absent unless it is a run of a site or a target.
@@ -445,17 +457,17 @@ class JobFacts(BaseModel, populate_by_name=True):
     superseded: int = 0
     progress: Progress | None = None
     cancel_requested_at: datetime | None = None
-    #: Absent again once it is resumed.
+    #: Removed when the job is resumed.
     pause_requested_at: datetime | None = None
-    #: When it ends if it is still paused; absent unless it is paused.
+    #: When a paused job ends if nobody resumes it; absent unless it is paused.
     expires_at: datetime | None = None
     #: When an attempt first began.
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    #: Why it ended, or why its last attempt did while it waits for the next; jobs of older versions have none.
+    #: Why it ended; while it waits for a retry, why its last attempt ended. Absent in jobs of older releases.
     reason: StoredReason = None
     message: str | None = None
-    #: Out of retries: a dead letter.
+    #: It is a dead letter: it has failed and has no retries left.
     dead: bool = False
     #: The job that this one runs again.
     retry_of: str | None = None
@@ -470,7 +482,7 @@ LISTED_URLS = 10
 
 
 class ListedSpec(BaseModel, frozen=True):
-    """What lists show of a job's spec."""
+    """The part of a job's spec that lists show."""
 
     project: str = DEFAULT_PROJECT
     version: str | None = None
@@ -482,7 +494,7 @@ class ListedSpec(BaseModel, frozen=True):
 
 
 class ListedJob(JobFacts):
-    """A job in a list. Lists read these fields alone: a spec may have 256 KiB, and an attempt a tenth of that."""
+    """A job in a list. Lists read only these fields: a spec may have 256 KiB, and an attempt a tenth of that."""
 
     spec: ListedSpec
     start_urls_count: int = 0
@@ -503,22 +515,25 @@ class ListedJob(JobFacts):
 
 
 class Turn(StrEnum):
-    """What has happened to a job that others may want to hear of."""
+    """What has happened to a job: the events that subscribers and webhooks are informed of."""
 
     STARTED = "started"
     PAUSED = "paused"
-    #: Its attempt failed, and the next one comes.
+    #: Its attempt failed, and another attempt follows.
     RETRIED = "retried"
     ENDED = "ended"
-    #: Its run of a dataset has changed something, or is held until somebody decides.
+    #: Its run has changed the dataset.
     DATASET_CHANGED = "dataset_changed"
+    #: Its run is held: it changes the dataset only after somebody has accepted it.
     RUN_HELD = "run_held"
     #: A receiver was added after its end.
     WEBHOOK_ADDED = "webhook_added"
 
 
 class JobSignal(BaseModel, extra="ignore", frozen=True):
-    """One turn of a job, written together with it, for `gateway/signals/announcing.py`."""
+    """One `Turn` of a job that is to be announced (`gateway/signals/announcing.py`). It is stored in the job, in the
+    same write as the change itself.
+    """
 
     turn: Turn
     at: datetime
@@ -528,7 +543,7 @@ class JobSignal(BaseModel, extra="ignore", frozen=True):
     message: str | None = None
     #: The receiver that was added.
     url: str | None = None
-    #: What the run has changed: its items, and the last number of its changes.
+    #: How many items the run has changed, and the number of its last change.
     counts: dict[str, int] | None = None
 
 
@@ -538,80 +553,84 @@ class Job(JobFacts, extra="forbid"):
     spec: CrawlSpec
     #: Identity of the request (see `dedupe.py`).
     fingerprint: str
-    #: The fingerprint; absent once the job is final, is to be cancelled, or a fresh run has replaced it. Unique.
+    #: The fingerprint, while the job may answer a repeated request. Removed once the job is final, is to be
+    #: cancelled, or was replaced by a fresh run. Unique.
     live_key: str | None = None
     #: `<user_id>:<Idempotency-Key>`; unique.
     idempotency_key: str | None = None
-    #: It drives a browser, so it also needs one of a node's render slots; true or absent.
+    #: Whether it uses a browser, and so also needs one of a node's render slots; true or absent.
     render: bool | None = None
-    #: While the job waits for its schedule to be advanced: what happens to it then. Absent afterwards.
+    #: What happens to the job once its schedule is advanced; absent afterwards.
     held: Decision | None = None
     #: False until the schedule's ledger has an entry for the occurrence.
     noted: bool | None = None
     target: TargetRun | None = None
-    #: Only one of the jobs with the same text here runs at a time (`site:<name>`, `schedule:<id>`).
+    #: Jobs with the same text here run one at a time (`site:<name>`, `schedule:<id>`).
     exclusive: str | None = None
-    #: The budget that it takes from; absent if the key that asked for it has none.
+    #: The budget that it uses; absent if the API key that asked for it has none.
     budget: BudgetUse | None = None
     #: Another job holds the `exclusive` resource; no worker looks at this job until the resource is free.
     blocked: bool | None = None
     webhooks: list[str] = Field(default_factory=list)
     #: The webhooks that have answered.
     webhooks_delivered: list[str] = Field(default_factory=list)
-    #: Why the last call of another one failed.
+    #: Why the last call of one of the other webhooks failed.
     webhook_message: str | None = None
-    #: Its turns that are not announced yet, at most `queue.MOST_SIGNALS`, and how many were before.
+    #: The signals that are not announced yet, at most `queue.MOST_SIGNALS`.
     signals: list[JobSignal] = Field(default_factory=list)
+    #: How many signals the job had before those.
     signalled: int = 0
-    #: Since when there are such; absent if there are none.
+    #: Since when signals wait to be announced; absent if none do.
     signals_due: datetime | None = None
-    #: A release before this one called its webhooks from here: when they are due.
+    #: When its webhooks are to be called; only in jobs that an older release stored.
     webhooks_due: datetime | None = None
     max_retries: int = 3
     updated_at: datetime
     assignment: Assignment | None = None
-    #: When a beat or a worker must look at the job again, if none has by then: its exit is recorded but not decided
-    #: on, its end has consequences that are not carried out, its node has not answered, its backoff ends, or it
-    #: waits and was cancelled.
+    #: When a beat or a worker must look at the job again, at the latest. The reasons: its exit is recorded but not
+    #: decided on, consequences of its end are not carried out, its node has not answered, its backoff ends, or it was
+    #: cancelled while it waits.
     attend_at: datetime | None = None
     #: Nodes where its last attempts failed, the latest last. Other nodes are tried first.
     avoid: list[str] = Field(default_factory=list)
-    #: The node where its last attempt can go on, unless that attempt came to its end.
+    #: The node that has the frontier of the last attempt, where the next attempt can continue; absent if that attempt
+    #: ran to its end.
     prefer: str | None = None
-    #: The number of the first attempt whose frontier may still be gone on from. What older attempts have left, maybe
-    #: on other nodes, is out of date: an attempt has run since.
+    #: The number of the first attempt with a frontier that the next attempt may continue from. Frontiers of earlier
+    #: attempts, maybe on other nodes, are out of date.
     frontier_since: int = 1
     #: The newest attempt that a node has accepted, by its number as a string, so that a MongoDB path can name it
     #: (`attempts.2.exit`). Older ones are in the collection `attempts`, unless they have not been moved there yet.
     attempts: dict[str, Attempt] = Field(default_factory=dict)
-    #: When its run is to be folded into its dataset; absent without one, before its end, and once that is done.
+    #: When its run is to be folded into its dataset; absent without a dataset, before the job's end, and once the run
+    #: is folded.
     dataset_due: datetime | None = None
-    #: How often that has failed.
+    #: How often folding has failed.
     dataset_failures: int = 0
-    #: Its run is held: its items stay until somebody has decided.
+    #: Whether its run is held: its items stay until somebody has decided.
     dataset_held: bool | None = None
     #: How many attempts failed, without those that `spared` counts.
     failures: int = 0
-    #: How many attempts in the collection `attempts` cost no retry, by the reason, up to `MOST_SPARED`.
+    #: How many attempts in the collection `attempts` used up no retry, by reason, up to `MOST_SPARED`.
     spared: dict[Spared, int] = Field(default_factory=dict)
-    #: Dispatches that failed in a row. It sets the length of the backoff; at a limit the job is given up.
+    #: How many dispatches in a row have failed. It determines the backoff; at a limit the job is given up.
     dispatch_failures: int = 0
-    #: Its last steps, at most `queue.MOST_STEPS`, in their order.
+    #: Its last steps, at most `queue.MOST_STEPS`, the oldest first.
     history: list[PastStep] = Field(default_factory=list)
-    #: When a node first accepted an attempt; jobs of older versions do not say.
+    #: When a node first accepted an attempt; absent in jobs of older releases.
     dispatched_at: datetime | None = None
-    #: When the retention of its logs, and of its items, ended: all that existed then is deleted or about to be.
+    #: When the retention of its logs, and of its items, ended: whatever existed then is deleted or about to be.
     logs_removed_at: datetime | None = None
     items_removed_at: datetime | None = None
     #: False from the outcome until all its consequences are carried out.
     settled: bool | None = None
-    #: What counts it, by the marks of these documents (`added_once.py`): daily sums, and groups of errors.
+    #: The marks of the documents that count it (`added_once.py`): daily sums, and groups of errors.
     summed: list[str] = Field(default_factory=list)
-    #: How many groups of its errors are new, or back after they were resolved; absent if none is.
+    #: How many groups of its errors are new, or have come back after they were resolved; absent if there are none.
     new_errors: int | None = None
     correlation_id: str | None = None
-    #: Where its spans belong, as in the header of this name (W3C Trace Context); absent unless traces are on, and for
-    #: a job that no request began.
+    #: The trace of the request that asked for it, in the form of the header `traceparent` (W3C Trace Context). Absent
+    #: if traces are off, and if no request asked for the job.
     traceparent: str | None = None
 
     @classmethod
@@ -632,14 +651,14 @@ class Job(JobFacts, extra="forbid"):
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why its attempt is to be stopped, if it is."""
+        """Why its attempt is to be stopped; `None` if it is not."""
         if self.cancel_requested_at is not None:
             return "cancel"
         return None if self.pause_requested_at is None else "pause"
 
     @property
     def needs_its_node(self) -> bool:
-        """Whether the node that has its attempt must be asked to stop it, or to start it at last."""
+        """Whether the attempt's node must be asked to stop the attempt, or has not reported that it started."""
         attempt = self.current if self.status is JobStatus.RUNNING else None
         return attempt is not None and attempt.exit is None and bool(self.stop_reason or attempt.started_at is None)
 
@@ -684,7 +703,7 @@ class Job(JobFacts, extra="forbid"):
 
     @property
     def retries(self) -> int:
-        """How many of `max_retries` its failures have cost."""
+        """How many of `max_retries` its failures have used up."""
         return self.failures - sum(spared_more(self.attempts.values(), self.spared).values())
 
     def to_document(self) -> dict[str, Any]:
@@ -710,7 +729,7 @@ class Job(JobFacts, extra="forbid"):
 
     @property
     def protocol(self) -> int:
-        """The oldest protocol of nodes that can run it."""
+        """The oldest protocol that a node must speak to run it."""
         return BUDGET_PROTOCOL if self.budget else protocol_of(self.spec)
 
     @property
@@ -720,12 +739,14 @@ class Job(JobFacts, extra="forbid"):
         return Partition(needs, self.user_id)
 
     def queue_place(self) -> dict[str, Any]:
-        """The job's place in the queue. A pending job waits for a slot exactly while it has a partition."""
+        """The job's place in the queue: its partition and rank. A pending job waits for a slot if and only if its
+        document has a partition (`lane`).
+        """
         return {"lane": str(self.partition), "rank": rank(max(self.created_at, self.not_before), self.priority)}
 
 
 def spared_more(attempts: Iterable[Attempt], spared: Mapping[Spared, int]) -> Counter[Spared]:
-    """How many of the attempts cost no retry, by the reason. `spared`: how many others have cost none already."""
+    """How many of the attempts use up no retry, by reason. `spared`: how many earlier attempts have used up none."""
     found = Counter(attempt.spared for attempt in attempts)
     left = {kind: most - spared.get(kind, 0) for kind, most in MOST_SPARED.items()}
     return Counter({kind: number for kind in left if (number := min(left[kind], found[kind])) > 0})
@@ -736,7 +757,7 @@ def new_job_id() -> str:
     return secrets.token_hex(16)
 
 
-# --- the run model: the facts of a job, under the names used for runs of sites
+# --- the run model: a job's statuses and id, under the names that are used for runs of sites
 class RunStatus(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
@@ -749,7 +770,7 @@ RUN_STATUSES: dict[JobStatus, RunStatus] = {
     JobStatus.SCHEDULED: RunStatus.QUEUED,
     JobStatus.PENDING: RunStatus.QUEUED,
     JobStatus.RUNNING: RunStatus.RUNNING,
-    # a paused job waits, too: for somebody to resume it
+    # a paused job also waits, until somebody resumes it
     JobStatus.PAUSED: RunStatus.QUEUED,
     JobStatus.FINISHED: RunStatus.SUCCEEDED,
     JobStatus.PARTIAL: RunStatus.PARTIAL,

@@ -1,4 +1,4 @@
-"""What is published about a job while it lives: in log lines, to clients that watch it, and to workers."""
+"""What the platform says about a job while it lives: in log lines, to clients that watch it, and to workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gateway.jobs.job import Job, JobStatus, run_id_of
 from gateway.stores.broker import BrokerConnection, broker_settings, current_correlation
 from gateway.stores.redis import ALL_EVENTS, job_channel
 
-# --- what every log line about a job contains, and the correlation id that is the same in all processes.
+# --- what every log line about a job contains, among it a correlation id that is the same in all processes.
 #
 # The correlation id is the id of the request that asked for the job; for a job that a schedule made it is the job's
 # own id. It is stored in the job's document, in the headers of messages about it, and in its attempts' `spec.json`.
@@ -55,11 +55,11 @@ def about_message(job_id: str | None, correlation_id: str | None) -> AbstractCon
 # - `{"kind": "log", "attempt": 1, "entries": [[start, end, "<the SSE data, as JSON text>"], …]}`: in order
 # - `{"kind": "progress", "attempt": 1, "data": {…Progress…}}`
 # - `{"kind": "status", "job_id": …, "user_id": …, "project": …, "data": {"status": …, "attempt": …, …}}`: also
-#   published on `ALL_EVENTS`; of processes of 0.2.0 without `project`
+#   published on `ALL_EVENTS`; from processes of release 0.2.0 without `project`
 
 
 def log_event(attempt: int, entries: Sequence[LogEntry], each: Sequence[bytes]) -> bytes:
-    """`each` is the JSON of the entries, one by one."""
+    """A message with log entries. `each` is the JSON of each entry."""
     rows = [[entry.start, entry.end, data.decode()] for entry, data in zip(entries, each, strict=True)]
     return orjson.dumps({"kind": "log", "attempt": attempt, "entries": rows})
 
@@ -92,13 +92,15 @@ def decode(message: bytes) -> dict[str, Any]:
     return decoded
 
 
-# --- publishes events to the clients that watch. A lost event costs a client one second.
+# --- publishes events to the clients that watch. If an event is lost, a client learns of the change a second later.
 
 log = structlog.get_logger()
 
 
 class EventPublisher:
-    """Publishes from a thread of its own: while Redis is silent, neither a crawl nor a tick waits for it."""
+    """Publishes from a thread of its own, so that neither a crawl nor a beat's tick waits if Redis does not
+    answer.
+    """
 
     #: How many events may wait for Redis; if there are more, the oldest are dropped.
     MOST_WAITING = 1000
@@ -110,19 +112,19 @@ class EventPublisher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
 
     def status(self, job: Job) -> None:
-        """Have the job's present status published soon, after all earlier events. Never raises."""
+        """Publish the job's present status soon, after all earlier events. Never raises."""
         self._events.append((job_channel(job.id), orjson.dumps(status_message(job))))
         # submit raises only when the process is ending
         with suppress(RuntimeError):
             self._thread.submit(self._publish)
 
     def close(self) -> None:
-        """Wait until all events are published, or have failed."""
+        """Wait until all events were published, or could not be."""
         self._thread.shutdown()
 
     @state_change("announcer.status")
     def _publish(self) -> None:
-        """Publish all events that wait. Most often an earlier call has done that."""
+        """Publish all waiting events. Usually there are none, because an earlier call has published them."""
         events = [self._events.popleft() for _ in range(len(self._events))]
         try:
             with self._redis.pipeline(transaction=False) as pipeline:
@@ -140,9 +142,9 @@ ENQUEUE_CRAWL = "enqueue_crawl"
 FINISH_CRAWL = "finish_crawl"
 CANCEL_CRAWL = "cancel_crawl"
 CALL_WEBHOOKS = "call_webhooks"
-#: Tasks of which one message can name many jobs.
+#: Tasks whose messages can name many jobs at once.
 TOGETHER = frozenset({ENQUEUE_CRAWL, FINISH_CRAWL})
-#: Tasks that beats of 0.2.0 ask for. Workers of today find this work by themselves.
+#: Tasks that beats of release 0.2.0 ask for. Workers now find this work by themselves.
 OF_OLDER_BEATS = ("see_to_overdue", "post_again", "stop_attempt", "probe_node", "remove_expired", "bring_egg")
 
 
@@ -153,16 +155,16 @@ class Waker(Protocol):
         """Ask for `task` soon."""
 
     def wake_job(self, job: Job) -> None:
-        """Ask a worker to look at this job. For a target's run the message also says what to search where."""
+        """Ask a worker to look at this job. For a target's run, the message also contains the target's fields."""
 
 
 class WithinWorker:
-    """The waker of a worker: what this process can do itself, it does without a message. A message would take the
-    broker's time, and this process's, to say what it knows.
+    """The waker of a worker. Tasks that this process can do itself are done here, without a message: that saves the
+    broker's time and its own.
     """
 
     def __init__(self, waker: Waker, here: Mapping[str, Callable[..., object]]) -> None:
-        """`here`: what does the task in this process, and returns at once."""
+        """`here`: by the name of a task, a function that has it done in this process, and returns at once."""
         self._waker, self._here = waker, here
 
     def wake(self, task: str, *args: Any) -> None:
@@ -189,8 +191,9 @@ class _Message(NamedTuple):
 
 
 def _together(looks: Sequence[_Message]) -> _Message:
-    """One message for all these of one task. It has the form of the first one, so that a worker which does not know
-    `others` can read a message for a single job. If it cannot read one, the sweep finds the jobs.
+    """One message in place of all these messages of one task. It names the first job in the form of a single message,
+    so that a worker of an older release, which does not know `others`, can read that much. The sweep finds the other
+    jobs.
     """
     first, *rest = sorted(looks, key=lambda look: not look.job_ids)
     others = [job_id for look in rest for job_id in look.job_ids]
@@ -201,18 +204,19 @@ def _together(looks: Sequence[_Message]) -> _Message:
 class CeleryWaker:
     """Publishes from a few threads of its own, so that an unreachable broker delays neither a request nor a tick.
 
-    A worker that is asked about one job fills all free slots. So it is asked at once, and then one message
-    every `PAUSE` seconds asks for all jobs that came in since then. So are attempts that have ended. Messages about
-    targets' runs stay single.
+    A worker that is asked about one job fills all free slots. So the first job is sent at once, and then one message
+    every `PAUSE` seconds names all jobs that were added since then. The same goes for attempts that have ended.
+    Messages about targets' runs are not gathered.
     """
 
-    #: How many messages may wait for the broker; with more, the sweeper would be quicker. Schedules do not fire this
-    #: many at once. 1,000 messages take about a second.
+    #: How many messages may wait for the broker, which takes about a second for 1,000. With more waiting, the sweeper
+    #: would find the jobs sooner, so further messages are dropped. Schedules do not fire this many at once.
     MAX_WAITING = 10_000
     #: Seconds. If a call to the broker fails this long after a message was handed in, the message is dropped: a hint
     #: is not worth the time that another failing call takes.
     PATIENCE = 5.0
-    #: Seconds between two messages of a task that names many jobs, and the most that one of them stands for.
+    #: Seconds between two messages of a task in `TOGETHER`, and how many single messages one of them replaces at
+    #: most.
     PAUSE = 0.025
     MOST_TOGETHER = 100
 
@@ -226,7 +230,7 @@ class CeleryWaker:
         self.unsent = 0
         self._lock = threading.Lock()
         self._failed_at = float("-inf")
-        #: By task: what no message has asked for yet; a thread sends it as long as its task is here.
+        #: By task: messages that are not sent yet. While a task is a key here, a thread sends its messages.
         self._gathered: dict[str, deque[_Message]] = {}
         self._closing = threading.Event()
 
@@ -267,7 +271,7 @@ class CeleryWaker:
                 self._publish(_together(messages), len(messages))
                 self._closing.wait(self.PAUSE)
         except BaseException:
-            # after an unexpected error, the next message has the sending begin again
+            # after an unexpected error, the next message starts a new thread call
             with self._lock:
                 self.unsent -= len(self._gathered.pop(task, ()))
             raise
@@ -280,7 +284,7 @@ class CeleryWaker:
             return [waiting.popleft() for _ in range(min(len(waiting), self.MOST_TOGETHER))]
 
     def _publish(self, message: _Message, count: int = 1) -> None:
-        """Send one message in place of `count` messages that were to be sent."""
+        """Send one message, which replaces `count` messages."""
         connection = self._connection()
         # while closing, a message that has failed once is not tried again
         patience = 0.0 if self._closing.is_set() else self.PATIENCE
@@ -304,7 +308,7 @@ class CeleryWaker:
 
 
 def create_producer(broker_url: str, queue_name: str) -> Celery:
-    """A Celery app that can send tasks, by name, and do nothing else."""
+    """A Celery app that can only send tasks, by name."""
     app = Celery("discoverybot", broker=broker_url, set_as_current=False)
     app.conf.update(task_ignore_result=True, broker_connection_retry=False, **broker_settings(broker_url, queue_name))
     return app

@@ -1,4 +1,6 @@
-"""Decides from facts how an attempt ended: Scrapyd's "finished" only says that the process is gone."""
+"""Decides from facts how an attempt ended. Scrapyd's "finished" is not enough: it only says that the
+process ended.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from gateway.jobs.job import GOOD_STATUSES, JobStatus
 PARTIAL_ERROR_RATE = 0.30
 #: Scrapy finish reasons that mean the crawl has reached a limit it was given.
 OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
-#: Exceptions at the end of the log of a process that ended without a report; the reason for each, and whether the
-#: next attempt would meet it again. The first one that matches counts.
+#: Exceptions at the end of the log of a process that ended without a report, each with its reason, and whether the
+#: next attempt would raise it again. The first match counts.
 _RAISED = tuple(
     (re.compile(words), code, is_permanent)
     for words, code, is_permanent in (
@@ -35,12 +37,12 @@ _RAISED = tuple(
         (rf"TypeError: .*({MISFITS})", Reason.ARGUMENTS_WRONG, True),
     )
 )
-#: At the end of a log: a frame of a traceback, the one in which `os.environ` looks a name up, a line of the log
-#: itself, and what pydantic adds to each of its errors.
+#: Lines at the end of a log: a frame of a traceback, the frame in which `os.environ` looks up a name, a line that
+#: the logger wrote, and the link that pydantic adds to its errors.
 _FRAME = re.compile(r'\s+File ".+", line \d+')
 _OS_ENVIRON = re.compile(r'\s+File ".*\bos(\.py)?>?", line \d+, in __getitem__')
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
-_NOTHING_SAID = re.compile(r"\s+For further information visit https://")
+_LINK = re.compile(r"\s+For further information visit https://")
 _NO_VARIABLE = re.compile(r"KeyError: '(\w+)'")
 #: How many characters of an exception a job's message quotes.
 _MAX_WORDS = 500
@@ -73,11 +75,11 @@ def decide(
     cancel_requested_at: datetime | None = None,
     timeout: int | None = None,
 ) -> Outcome:
-    """The attempt's outcome, by the first rule that applies to the facts. `expect` can only make a good outcome
-    worse. `timeout`: the seconds that the attempt had, for the message.
+    """The attempt's outcome, by the first rule that applies to the facts. Expectations (`expect`) can only make a
+    good outcome worse. `timeout`: the seconds that the attempt had, for the message.
     """
     if cancel_requested_at is not None and (
-        # a node that stopped the attempt for the cancellation says so, even if its clock is wrong
+        # the node says that it stopped the attempt for the cancellation; its clock may be wrong
         exit_report.stopped_by == "cancel" or cancel_requested_at <= exit_report.ended_at
     ):
         return CANCELLED
@@ -99,17 +101,19 @@ def _judge(exit_report: ExitReport, timeout: int | None) -> Outcome:
 
 
 def _failed(reason: Reason, message: str, exit_report: ExitReport) -> Outcome:
-    """The outcome of an attempt that failed for `reason`, unless the end of its log names a more exact one."""
+    """The outcome of an attempt that failed for `reason`, unless the end of its log names a more exact reason."""
     last = _last_words((exit_report.log_tail or "").rstrip())
     message = f"{message}: {last.words}" if last.words else message
     return Outcome(JobStatus.ERROR, last.reason or reason, message, retryable=not last.is_permanent)
 
 
 def _last_words(log_tail: str) -> LastWords:
-    """The exception of the traceback that a log ends with, also where it takes several lines; else the last line."""
+    """The exception of the traceback at the end of the log, which may have several lines; without a traceback, the
+    last line.
+    """
     lines = log_tail.splitlines()
     after_frames = max((number for number, line in enumerate(lines, 1) if _FRAME.match(line)), default=len(lines))
-    # between a frame and its exception the frame's source is shown, indented
+    # between the last frame and the exception there is the frame's source, indented
     exception = next((number for number in range(after_frames, len(lines)) if not lines[number][:1].isspace()), None)
     if exception is None or any(map(_LOG_LINE.match, lines[exception:])):
         return _read(lines[-1].strip() if lines else "")
@@ -126,34 +130,35 @@ def _read(words: str) -> LastWords:
 
 
 def _on_one_line(lines: Iterable[str]) -> str:
-    said = " ".join(" ".join(line for line in lines if not _NOTHING_SAID.match(line)).split())
+    said = " ".join(" ".join(line for line in lines if not _LINK.match(line)).split())
     return said if len(said) <= _MAX_WORDS else f"{said[:_MAX_WORDS]}…"
 
 
 def _no_variable(name: str) -> str:
-    """What to do about a variable that `os.environ["NAME"]` has not found."""
-    return f" (there is no such variable: `discoverybot env set {name} --project …`)"
+    """What to do if `os.environ["NAME"]` raised a `KeyError`, for a message."""
+    return f" (the variable is not set: `discoverybot env set {name} --project …`)"
 
 
 def _never_ran(exit_report: ExitReport) -> Outcome | None:
     if exit_report.refused is None:
         return None
-    # retryable: a stale attempt is the platform's fault, a failed spawn may be the machine's
+    # retryable: if the attempt came too late, the platform is at fault; if its process did not start, perhaps the
+    # node
     reason = reason_of(exit_report.reason) or Reason.NOT_STARTED
     return _failed(reason, f"the node did not start it ({exit_report.refused})", exit_report)
 
 
 def _was_to_pause(exit_report: ExitReport) -> Outcome | None:
     report = exit_report.report
-    # without a report it was killed; with another finish reason it ended by itself just before it was asked to stop
+    # without a report the process was killed; with another finish reason it ended by itself just before the stop
     if exit_report.stopped_by == "pause" and (report is None or report.finish_reason == "shutdown"):
         return Outcome(JobStatus.ERROR, Reason.PAUSED, "stopped to be paused", retryable=True)
     return None
 
 
-#: At all other `LIMITS` an attempt keeps its results.
+#: If an attempt reaches one of these limits, it counts as failed. At other `LIMITS` it keeps its results.
 _FATAL_LIMITS = frozenset({"memory", "processes"})
-#: Scrapy's own limits, and which of ours they are alike.
+#: The finish reasons of Scrapy's own limits, and our limits of the same kind.
 _SCRAPYS_LIMITS = {"closespider_timeout": "timeout", "memusage_exceeded": "memory"}
 
 
@@ -170,7 +175,7 @@ def _was_stopped(exit_report: ExitReport, *, timeout: int | None) -> Outcome | N
         status = JobStatus.ERROR if limit in _FATAL_LIMITS else JobStatus.PARTIAL
         return Outcome(status, code, f"stopped at its {name} ({setting})")
     if reason == BUDGET_BYTES:
-        message = "stopped at the bytes that its key's budget had left"
+        message = "stopped after the last bytes of its API key's budget"
         return Outcome(JobStatus.PARTIAL, Reason.BUDGET_SPENT, message)
     if exit_report.stopped_by == "stall":
         return Outcome(JobStatus.ERROR, Reason.STALLED, _stalled(exit_report.stall_seconds), retryable=True)
@@ -189,7 +194,7 @@ def _stalled(seconds: float | None) -> str:
 
 
 def _broke_down(exit_report: ExitReport) -> Outcome | None:
-    """The outcome of a crawl that broke down, by its first exception: the process itself only says that it ended."""
+    """The outcome of a crawl that broke down, by its first exception, as its exit code says nothing about it."""
     report = exit_report.report
     error = _error_of(report, "breakdown") if report else None
     if report is None or error is None or report.finish_reason != BROKE_DOWN:
@@ -203,7 +208,7 @@ def _crashed(exit_report: ExitReport) -> Outcome | None:
         what = "was killed because its node had no memory left" if exit_report.signal else "disappeared"
         return _failed(Reason.PROCESS_KILLED, f"the spider process {what}", exit_report)
     if exit_report.signal:
-        # only the system or a person sends SIGKILL
+        # a process that crashes does not send itself SIGKILL: the system or a person has killed it
         reason = Reason.PROCESS_KILLED if exit_report.signal == signals.SIGKILL else Reason.PROCESS_CRASHED
         return _failed(reason, f"the spider process was ended by {_signal_name(exit_report.signal)}", exit_report)
     if exit_report.exit_code:
@@ -219,7 +224,7 @@ def _could_not_be_kept(exit_report: ExitReport) -> Outcome | None:
     report = exit_report.report
     if report is None or report.finish_reason != ITEMS_LOST:
         return None
-    # not the fault of the crawl: on a node with free disk space it finds the items again
+    # the crawl is not at fault: on a node with free disk space it finds the items again
     message = f"the node could not store the items{_example(report)}"
     return Outcome(JobStatus.ERROR, Reason.DISK_FULL, message, retryable=True)
 
@@ -232,7 +237,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-#: Reasons of Scrapy's that are not the spider's own words.
+#: Finish reasons that do not mean that the spider closed itself early.
 _ENDS_WELL = frozenset({"finished", EXPECTATION_BROKEN, *OWN_LIMITS})
 
 
@@ -275,7 +280,7 @@ def _start_failed(report: SpiderReport, tally: Tally) -> Outcome | None:
 def _good(report: SpiderReport) -> Outcome:
     pages, errors = _tally(report)[:2]
     if report.finish_reason in OWN_LIMITS:
-        # it has everything that it was asked for
+        # the crawl has everything that was asked for
         return Outcome(JobStatus.FINISHED, Reason.OWN_LIMIT, f"reached its own limit ({report.finish_reason})")
     if errors:
         return Outcome(JobStatus.PARTIAL, _first_code(report, Reason.REQUESTS_FAILED), _failures(report))
@@ -289,21 +294,21 @@ def _pages(pages: int) -> str:
 def _failures(report: SpiderReport) -> str:
     pages, errors = _tally(report)[:2]
     if _error_of(report, "item"):
-        # it is not known whether the page of a failed item is counted among the errors, too
+        # the page of a failed item may or may not be counted as an error, too
         return f"{errors} requests or items failed, beside {_pages(pages)} fetched{_example(report)}"
     return f"{errors} of {pages + errors} requests failed{_example(report)}"
 
 
 def _tally(report: SpiderReport) -> Tally:
     progress = report.progress
-    # a spider may have written the report itself
+    # a hostile spider may have written the report, with any numbers
     counts = (progress.completed_pages, progress.errors_count, progress.items_count)
     pages, errors, items = (max(0, count) for count in counts)
     return Tally(pages, errors, items, report.filled)
 
 
 def _compare(outcome: Outcome, report: SpiderReport, expect: Expect | None) -> Outcome:
-    """Say what is missing from a good outcome, and lower it if more was expected."""
+    """Add to a good outcome that no items were found, and make it partial if an expectation is not met."""
     tally = _tally(report)
     if not tally.items:
         found_nothing = outcome.reason in {Reason.COMPLETED, Reason.OWN_LIMIT}
@@ -321,7 +326,9 @@ def _dropped(report: SpiderReport) -> str:
 
 
 def _may_pass(report: SpiderReport) -> bool:
-    """Whether another attempt might avoid at least one of the errors in the report, which lists the first few."""
+    """Whether at least one of the reported errors may be gone in another attempt. Reports list only the
+    first errors.
+    """
     return not report.errors or any(map(_passes, report.errors))
 
 
@@ -334,7 +341,7 @@ def _first_code(report: SpiderReport, otherwise: Reason) -> Reason:
 
 
 def _code(error: Mapping[str, str], otherwise: Reason) -> Reason:
-    """The error's code; `otherwise` if it has none, from an older node, or one that is not known here."""
+    """The error's code; `otherwise` if it has no code, because its node is older, or an unknown one."""
     return reason_of(error.get("code")) or otherwise
 
 
@@ -355,7 +362,7 @@ def _example(report: SpiderReport) -> str:
     return f" (the first: {example})" if example else ""
 
 
-#: Stats of a crawl that was not allowed to fetch its pages: the reason, and what the site says.
+#: Stats that count pages which a crawl was not allowed to fetch, each with the reason and message of the outcome.
 _FORBIDDEN = {
     "robotstxt/forbidden": (
         Reason.ROBOTS_FORBIDDEN,
@@ -372,6 +379,7 @@ def _forbidden(report: SpiderReport, tally: Tally) -> Outcome | None:
     for stat, (reason, message) in () if tally.pages else _FORBIDDEN.items():
         pages = report.stats.get(stat)
         if isinstance(pages, int) and pages > 0:
-            # a forbidden page is no error; other requests that failed might succeed next time
+            # forbidden pages are not counted as errors: if there are errors, other requests failed, and may succeed
+            # in the next attempt
             return Outcome(JobStatus.ERROR, reason, message + _example(report), tally.errors > 0)
     return None

@@ -1,4 +1,4 @@
-"""An attempt over time: its counts as a curve of few points, and an estimate of when it ends at its present pace."""
+"""An attempt's progress over time: its counts as a curve of few points, and an estimate of its end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating, of_job
 
-#: The most points of one attempt. With one more, every second point is left out.
+#: The most points of one attempt. If there are more, every second point is dropped.
 MOST_POINTS = 240
 #: How many series are deleted at a time.
 _BATCH = 1000
-#: Seconds between two points at first. Progress comes once a second: a little less must not leave a point out.
+#: Seconds between two points at first. Progress comes about once a second, so this is a little less than a second.
 FIRST_EVERY = 0.9
 
 
@@ -44,7 +44,7 @@ class Point(NamedTuple):
 
     @property
     def done(self) -> int:
-        """How many requests have ended, well or badly."""
+        """How many requests have ended, successfully or not."""
         return self.completed_pages + self.errors_count
 
 
@@ -52,9 +52,9 @@ class ProgressSeries(BaseModel, extra="forbid", populate_by_name=True):
     """One document of the collection `progress`. Its id is the attempt's id."""
 
     id: str = Field(alias="_id")
-    #: Least seconds between two points; doubled whenever there are too many points.
+    #: Minimum number of seconds between two points; doubled whenever there are too many points.
     every: float = FIRST_EVERY
-    #: In the order of time.
+    #: The oldest first.
     points: list[Point] = Field(default_factory=list)
 
     def add(self, point: Point, *, is_last: bool = False) -> bool:
@@ -69,14 +69,14 @@ class ProgressSeries(BaseModel, extra="forbid", populate_by_name=True):
             self.points.pop()
         self.points.append(point)
         if len(self.points) > MOST_POINTS:
-            # their number is odd, so the first and the last point stay
+            # the number of points is odd here, so the first and the last point stay
             self.points = self.points[::2]
             self.every *= 2
         return True
 
 
 class ProgressStore:
-    """The collection `progress`. Only the tailer of an attempt's node writes its series, as a whole document."""
+    """The collection `progress`. Only the tailer of an attempt's node writes its series, and always as a whole."""
 
     def __init__(self, database: Database[Document]) -> None:
         self._progress = database["progress"]
@@ -105,10 +105,10 @@ def _name(attempt_id: AttemptId) -> str:
     return f"{attempt_id.job_id}:{attempt_id.attempt:04d}"
 
 
-# --- when it will end. Nobody knows how many pages a site has: an estimate only says what follows from the pace of
-# the last minute, and there is none where nothing follows.
+# --- when the crawl will end. Nobody knows how many pages a site has, so the estimate assumes that the crawl
+# continues at the pace of the last minute. If no end follows from that, there is no estimate.
 
-#: The pace is that of this last stretch, because a crawl seldom goes as it did an hour ago.
+#: The pace is measured over this time. Over a longer one, it would not show how fast the crawl is now.
 WINDOW = timedelta(seconds=60)
 #: A crawl that has run for less than this has no pace yet.
 SHORTEST = timedelta(seconds=5)
@@ -127,7 +127,7 @@ class Pace(NamedTuple):
 
 class Estimate(NamedTuple):
     at: datetime
-    #: What ends the crawl then: no request is left, or one of its limits is reached.
+    #: What ends the crawl: no request is left, or one of its limits is reached.
     reckoned_by: Reckoned
     #: How many requests wait or are under way.
     queued: int
@@ -135,9 +135,9 @@ class Estimate(NamedTuple):
 
 
 def estimate(points: list[Point], spec: CrawlSpec, started_at: datetime, now: datetime) -> Estimate | None:
-    """The earliest end that can be estimated for a running crawl; `None` if there is none.
+    """The earliest estimated end of a running crawl; `None` if no end can be estimated.
 
-    The queue gives an estimate only while it gets shorter: by `done - found` requests a second.
+    The queue of requests gives an estimate only while it gets shorter, by `done - found` requests a second.
     """
     pace = _pace(points, now)
     if pace is None:
@@ -156,7 +156,7 @@ def estimate(points: list[Point], spec: CrawlSpec, started_at: datetime, now: da
     return _earliest(ends, queued, pace, now)
 
 
-#: Estimates that reach further are dropped, because they would not come true.
+#: Seconds. Estimates further ahead are dropped, because they would be too inaccurate.
 _FURTHEST = timedelta(days=30).total_seconds()
 
 
@@ -168,7 +168,9 @@ def _earliest(ends: list[tuple[float, Reckoned]], queued: int, pace: Pace, now: 
 
 
 def _pace(points: list[Point], now: datetime) -> Pace | None:
-    """The pace over the last minute. Unchanged counts make no new points, so the last point holds until now."""
+    """The pace over the last minute. Counts that do not change give no new points, so the last point counts
+    as now's.
+    """
     if not points[1:] or now - points[0].at < SHORTEST:
         return None
     first = next((point for point in reversed(points) if now - point.at >= WINDOW), points[0])

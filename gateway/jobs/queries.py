@@ -1,4 +1,4 @@
-"""Lists of jobs, and the place of a job in the queue. `JobStore` has the operations on a single job."""
+"""Lists of jobs, and a job's place in the queue. Operations on a single job are in `JobStore`."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 FEW = 500
 #: Seconds after which a search answers with what it has found.
 SEARCH_SECONDS = 0.5
-#: The same for counting, and for the points of a picture.
+#: The same for counting, and for the points of a chart.
 COUNT_SECONDS = 2.0
 #: How many jobs a search reads in one step: in the first step, and at most.
 FIRST_LOOK, LARGEST_LOOK = 250, 4000
-#: How many runs are read to find one that ended well.
+#: `runs_before` reads this many times the wanted number of runs, because some did not end well.
 _RUNS_READ = 4
-#: Up to this many times the jobs that a picture needs are all read; of more jobs, a sample is read.
+#: A chart reads all jobs if there are at most this many times as many as it shows; otherwise, it reads a sample.
 READ_FOR_POINTS = 4
-#: A sample looks at up to this many times the jobs that a picture needs.
+#: To find a sample, at most this many times as many jobs are looked at as a chart shows.
 LOOKED_FOR_POINTS = 50
 #: Places in the queue are counted up to this.
 MAX_QUEUE_POSITION = 10_000
@@ -88,21 +88,23 @@ class JobFilter(NamedTuple):
     unasked: bool = False
     #: Only jobs whose end has no consequence left to carry out.
     settled: bool = False
-    #: Only jobs whose id begins so: up to `FEW`. With four digits or more there are fewer, because ids are random.
+    #: Only jobs whose id begins with this: up to `FEW`. Random ids share four digits or more in fewer cases than
+    #: that.
     id_prefix: str | None = None
-    #: Of these jobs only.
+    #: Only jobs with one of these ids.
     job_id: tuple[str, ...] = ()
-    #: Of these projects only: those that the caller may see.
+    #: Only jobs of these projects: the ones that the caller may see.
     projects: tuple[str, ...] = ()
 
 
 class JobOrder(StrEnum):
-    """What a list is sorted by. An index has each order: none makes the server read all jobs."""
+    """What a list is sorted by. There is an index for each order, so the server need not read all jobs."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
-    #: The last start first, and the last end; jobs that have not started, or not ended, are not in the list.
+    #: The last start first; jobs that have not started are not in the list.
     STARTED = "started"
+    #: The last end first; jobs that have not ended are not in the list.
     ENDED = "ended"
 
     @property
@@ -126,7 +128,7 @@ class JobsPage(NamedTuple):
     jobs: list[ListedJob]
     #: Cursor of the next page; `None` on the last page.
     next: str | None
-    #: Set if the search ran out of time: jobs that come after this moment in the order of the list were not read.
+    #: Set if the search ran out of time: the list was searched only up to the job with this time.
     searched_to: datetime | None = None
 
 
@@ -136,7 +138,7 @@ class RunningCount(NamedTuple):
     id: str
     attempt: int
     items: int
-    #: What is known of it, as in its document.
+    #: Some fields of its document.
     facts: Document
 
 
@@ -144,12 +146,12 @@ class ListedPlace(NamedTuple):
     """A job's place in a list."""
 
     job_id: str
-    #: Cursor of what follows the job.
+    #: Cursor of the jobs that follow this one.
     cursor: str
 
 
 class JobPoint(NamedTuple):
-    """A job that has started, as a point of a picture."""
+    """A job that has started, as a point of a chart."""
 
     job_id: str
     status: JobStatus
@@ -173,7 +175,9 @@ class JobsCounted(NamedTuple):
 
 
 class JobQueries:
-    """A list never reads all jobs: it finds its rows through an index, or it stops after a time limit and says so."""
+    """Lists and counts of jobs. A list never reads all jobs: it finds its rows through an index, or it stops after a
+    time limit and says so.
+    """
 
     def __init__(self, database: Database[Document], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._jobs = database["jobs"]
@@ -195,7 +199,7 @@ class JobQueries:
         wanted = self._narrowed(wanted)
         leads, is_few = self._leads(wanted)
         if not is_few and order.field != "created_at":
-            # the index of the order has no other field
+            # the index for this order starts with no other field
             leads = [{}]
         checked = [_DECIDED, *_checked(wanted, leads)]
         if is_few or len(checked) == 1:
@@ -212,8 +216,8 @@ class JobQueries:
         return self._listed.find(query, limit, order, _LISTED)
 
     def _whole(self, jobs: list[ListedJob]) -> list[ListedJob]:
-        """The jobs, completed with what a projection by field names cannot read: the nodes of their attempts, and the
-        number of start URLs, which documents of older versions lack.
+        """The jobs, with two fields added that a projection by field names cannot read: the nodes of their attempts,
+        and the number of start URLs, which is absent in documents of older releases.
         """
         begun = [job for job in jobs if job.attempt]
         paths = {f"attempts.{number}.node": 1 for number in sorted({n for job in begun for n in _numbers(job)})}
@@ -233,14 +237,14 @@ class JobQueries:
         ]
 
     def one_off(self, wanted: JobFilter, since: datetime, until: datetime, limit: int) -> list[ListedJob]:
-        """Single crawls that wait for a start time from `since` on and before `until`, the next one first."""
+        """Single crawls with a start time from `since` on and before `until`, the next one first."""
         lead: Document = {"status": JobStatus.SCHEDULED, "not_before": {"$gte": since, "$lt": until}}
         single: Document = {"schedule_id": {"$exists": False}}
         query = {"$and": [lead, single, *_checked(wanted, [])]}
         return self._whole(self._list(query, limit, [("not_before", ASCENDING)]))
 
     def places(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> list[ListedPlace]:
-        """The next jobs of the list, newest first. It reads on until it has `limit` jobs, however long that takes."""
+        """The next jobs of the list, newest first. It reads until it has `limit` jobs, however long that takes."""
         wanted = self._narrowed(wanted)
         leads, _ = self._leads(wanted)
         conditions = [*_span(wanted, cursor), _DECIDED, *_checked(wanted, leads)]
@@ -252,7 +256,7 @@ class JobQueries:
         return sorted(found, key=lambda place: (moment_of(place.cursor), place.job_id), reverse=True)[:limit]
 
     def count(self, wanted: JobFilter, most: int | None = None) -> int:
-        """How many jobs the list has; counting stops at `most`. Without that it may have to read all jobs."""
+        """How many jobs the list has; counting stops at `most`. Without `most` it may have to read all jobs."""
         undecided = self._undecided(wanted)
         leads, _ = self._leads(wanted)
         conditions = [*_span(wanted, None), *_checked(wanted, leads)]
@@ -262,7 +266,9 @@ class JobQueries:
         return count if most is None else min(count, most)
 
     def count_part(self, wanted: JobFilter, most: int, cursor: str | None = None) -> JobsCounted:
-        """As `count`; but with a text, for which all jobs may be read, it counts the newest for `COUNT_SECONDS`."""
+        """As `count`. With a text (`q`), which would need all jobs to be read, it counts the newest jobs for up to
+        `COUNT_SECONDS`; the returned cursor continues.
+        """
         if wanted.q is None:
             return JobsCounted(self.count(wanted, most))
         count = 0
@@ -274,12 +280,12 @@ class JobQueries:
         return JobsCounted(count, cursor if count < most else None)
 
     def _parts(self, wanted: JobFilter, cursor: str | None) -> Iterator[tuple[Document, str | None]]:
-        """Yields queries, each for a part of the jobs, newest first, for `COUNT_SECONDS`; and with each the cursor of
-        the next part, `None` after the last.
+        """Yields queries, each for a part of the jobs, newest first, for up to `COUNT_SECONDS`. Each comes with the
+        cursor of the next part; `None` after the last part.
         """
         wanted = self._narrowed(wanted)
         leads, _ = self._leads(wanted)
-        # alternatives are checked: the parts go by the time of creation alone
+        # the parts are ranges of the creation time, so several alternatives cannot lead and are only checked
         lead = leads if len(leads) == 1 else [{}]
         checked = [_DECIDED, *_checked(wanted, lead)]
         began, size = self._monotonic(), FIRST_LOOK
@@ -293,8 +299,8 @@ class JobQueries:
             size = min(2 * size, LARGEST_LOOK)
 
     def _undecided(self, wanted: JobFilter) -> int:
-        """How many jobs `_DECIDED` leaves out. There are few, and an index finds them; with `_DECIDED` in the query,
-        the server would have to read each job.
+        """How many jobs `_DECIDED` leaves out. They are few, and counted through an index. With `_DECIDED` in the
+        query itself, the server would have to read each job.
         """
         conditions = [_only_checked(one) for one in _equalities(wanted)]
         span = _only_checked([{"$and": _span(wanted, None)}])
@@ -302,8 +308,8 @@ class JobQueries:
         return self._jobs.count_documents(query)
 
     def points(self, wanted: JobFilter, most: int, cursor: str | None = None) -> JobPoints:
-        """Up to `most` of the jobs that have started; each has the same chance to be among them. With a text, the
-        newest jobs are searched for `COUNT_SECONDS`.
+        """Up to `most` of the jobs that have started, each with the same chance to be chosen. With a text (`q`), the
+        newest jobs are searched for up to `COUNT_SECONDS`.
         """
         if wanted.q is not None:
             return self._points_with_text(wanted, most, cursor)
@@ -311,7 +317,7 @@ class JobQueries:
         leads, _ = self._leads(wanted)
         conditions = [*_span(wanted, None), *_checked(wanted, leads)]
         enough = most * READ_FOR_POINTS
-        # an index alone can count by one equality; with more, counting takes as long as reading
+        # with one equality, an index alone can count; with more, counting takes as long as reading
         is_counted = not _further(wanted) and len(_equalities(wanted)) <= 1
         is_many = is_counted and self.count(wanted, enough + 1) > enough
         found = [] if is_many else self._started(leads, conditions, enough + 1)
@@ -321,8 +327,8 @@ class JobQueries:
         return JobPoints(points, is_sample=is_many or len(points) < len(found))
 
     def _sample(self, wanted: JobFilter, most: int) -> list[JobPoint]:
-        """About `most` of many jobs, fewer if that would take to look at more than `LOOKED_FOR_POINTS` times as many.
-        Which share of all jobs it has to look at is learned from smaller shares.
+        """A sample of about `most` jobs; fewer if more than `LOOKED_FOR_POINTS` times as many would have to be looked
+        at. It looks at a small share of all jobs first, and at larger ones until it finds enough.
         """
         conditions = [_only_checked([{"$and": _span(wanted, None)}]), *_checked(wanted, [])]
         jobs = max(self._jobs.estimated_document_count(), 1)
@@ -355,8 +361,8 @@ class JobQueries:
         ]
 
     def _narrowed(self, wanted: JobFilter) -> JobFilter:
-        """The same filter, limited to the time in which its jobs were created, if few jobs started or ended in the
-        time that it names.
+        """The filter, narrowed to the time in which its jobs were created, if only few jobs started or ended in the
+        time that the filter names.
         """
         started = _range("started_at", wanted.started_since, wanted.started_until)
         ended = _range("finished_at", wanted.finished_since, wanted.finished_until)
@@ -374,13 +380,13 @@ class JobQueries:
         return min(created, default=datetime.max.replace(tzinfo=UTC))
 
     def _leads(self, wanted: JobFilter) -> tuple[list[Document], bool]:
-        """Alternative conditions to look up in an index, of which a job must meet one; and whether few jobs meet
-        them. Those that the fewest jobs meet are chosen.
+        """The conditions to look up in an index, and whether only few jobs meet them. They are alternatives: a wanted
+        job meets one of them. If the filter gives several such lists, the one that the fewest jobs meet is chosen.
         """
         if wanted.job_id:
             return [_one_of(wanted.job_id)], True
         if wanted.id_prefix is not None:
-            # the ids first: sorted by time, a server might read all jobs from the newest on
+            # look up the ids first: to sort by time, the server might read all jobs from the newest on
             ids = self._jobs.find(_begins(wanted.id_prefix), {"_id": 1}, limit=FEW)
             return [_one_of([one["_id"] for one in ids])], True
         equalities = _equalities(wanted)
@@ -409,8 +415,8 @@ class JobQueries:
         *,
         order: JobOrder,
     ) -> tuple[list[ListedJob], str | None]:
-        """Up to `count` jobs that meet the one condition of `leads`; and the cursor of the last job that was read, if
-        the search did not reach the end. Each step reads twice as many jobs as the previous one.
+        """Up to `count` jobs that meet the only condition in `leads`, and the cursor of the last job that was read;
+        `None` if the search reached the end. Each step reads twice as many jobs as the previous one.
         """
         began, size, found = self._monotonic(), FIRST_LOOK, list[ListedJob]()
         while True:
@@ -438,8 +444,8 @@ class JobQueries:
     def running_counts(
         self, limit: int, users: Sequence[str] | None = None, after: str | None = None
     ) -> tuple[list[RunningCount], str | None]:
-        """Running jobs of all users or of these, the newest first, with how many items they have; and the cursor of
-        those that follow.
+        """Up to `limit` running jobs of these users (`None`: of all users), the newest first, with their numbers of
+        items; and the cursor of the jobs that follow, `None` at the end.
         """
         of_users = [] if users is None else [{"user_id": {"$in": list(users)}}]
         beyond = [] if after is None else [following(after)]
@@ -449,14 +455,14 @@ class JobQueries:
         return self._counts.many(found), None if is_all else cursor_of(found[-1]["created_at"], found[-1]["_id"])
 
     def latest_run(self, schedule_id: str) -> Job | None:
-        """The newest run of the schedule, whether it is under way or has ended."""
+        """The newest run of the schedule, in whichever state it is; `None` if there is no run."""
         query = {"schedule_id": schedule_id, **_DECIDED}
         return self._documents.optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
 
     def runs_before(self, job: Job, limit: int) -> list[Job]:
-        """The last runs before the job that ended well, newest first, of the same schedule. Without one, of the
-        user's crawls with the same spider, start URLs and parameters, by any version: new versions are what is mostly
-        compared. It reads at most a few times `limit` runs.
+        """The last runs before the job that ended well, newest first: runs of the same schedule, or, if the job has
+        none, the user's crawls with the same spider, start URLs and parameters. Their versions may differ, so that a
+        new version can be compared with the one before. It reads at most a few times `limit` runs.
         """
         same = _same(job) if job.schedule_id else _same_spider(job)
         query = {**same, **_DECIDED, "created_at": {"$lt": job.created_at}}
@@ -465,7 +471,7 @@ class JobQueries:
         return [run for run in good if job.schedule_id or _asked(run) == _asked(job)][:limit]
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """The statuses of those jobs that exist, by id."""
+        """The statuses of the jobs that exist, by id."""
         found = self._jobs.find({"_id": {"$in": list(job_ids)}}, {"status": 1}) if job_ids else ()
         return {one["_id"]: JobStatus(one["status"]) for one in found}
 
@@ -476,9 +482,9 @@ class JobQueries:
         return self._whole(self._list({**_same(job), **_DECIDED}, limit))
 
     def queue_position(self, job: Job) -> int | None:
-        """The job's place in the queue; 1 for the job that starts next. It is computed as if waiting users took
-        turns: as many jobs of each other user are ahead as of the job's own user, and perhaps one more. `None` for a
-        job that does not wait, or that waits for the end of another job.
+        """The job's place in the queue; 1 for the job that starts next. It is computed as if users took turns: of
+        each other user, as many jobs are ahead as of the job's own user, and perhaps one more. `None` for a job that
+        does not wait, or that waits for the end of another job.
 
         Counting stops at `MAX_QUEUE_POSITION` places and at `MAX_USERS` users.
         """
@@ -492,7 +498,9 @@ class JobQueries:
         return min(before + others, MAX_QUEUE_POSITION) + 1
 
     def _waiting_users(self, but: str) -> Iterator[str]:
-        """Users with waiting jobs, by id; one query finds each of them, however many jobs the user has."""
+        """Users with waiting jobs, in the order of their ids. Each takes one query, however many jobs the
+        user has.
+        """
         query: Document = {**FREE_TO_START, "user_id": {"$gt": ""}}
         for _ in range(MAX_USERS):
             found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING)])
@@ -511,7 +519,7 @@ class JobQueries:
         return self._jobs.count_documents(waiting, limit=turns)
 
     def in_status(self, status: JobStatus) -> int:
-        """How many jobs are in this state. It reads one index key for each."""
+        """How many jobs are in this state. The server reads one index key for each job."""
         return self._jobs.count_documents({"status": status})
 
     def oldest_waiting(self) -> datetime | None:
@@ -526,7 +534,7 @@ _LISTED: Document = {
     **{f"spec.{name}": 1 for name in ListedSpec.model_fields},
     "spec.start_urls": {"$slice": LISTED_URLS + 1},
 }
-#: How many attempts' nodes are read: of the first ones, and of the last ones of a job that has had more.
+#: The nodes of this many first attempts are read, and of this many last ones if there were more.
 _FIRST_ATTEMPTS, _LAST_ATTEMPTS = 50, 4
 
 
@@ -551,12 +559,12 @@ def _running_count(document: Document) -> RunningCount:
     return RunningCount(document["_id"], int(document["attempt"]), int(items), document)
 
 
-#: Fields that begin an index together.
+#: Fields that are together the beginning of an index.
 _TOGETHER = (frozenset(("user_id", "spec.project", "spec.spider")), frozenset(("spec.project", "spec.spider")))
 
 
 def _equalities(wanted: JobFilter) -> list[list[Document]]:
-    """Lists of conditions: a job must meet one condition of each list. An index starts with the field of each."""
+    """Lists of conditions: a job must meet one condition of each list. Each condition can use an index."""
     if wanted.project is None and len(wanted.projects) == 1:
         wanted = wanted._replace(project=wanted.projects[0])
     equal = {
@@ -601,7 +609,7 @@ def _checked(wanted: JobFilter, leads: list[Document]) -> list[Document]:
 
 
 def _further(wanted: JobFilter) -> list[Document]:
-    """Conditions that no index answers in the order of a list."""
+    """Conditions that no index in the order of a list covers."""
     conditions = _range("started_at", wanted.started_since, wanted.started_until)
     conditions += _range("finished_at", wanted.finished_since, wanted.finished_until)
     if wanted.unasked:
@@ -617,9 +625,11 @@ def _range(path: str, since: datetime | None, until: datetime | None) -> list[Do
 
 
 def _span(wanted: JobFilter, cursor: str | None, order: JobOrder = JobOrder.NEWEST) -> list[Document]:
-    """The conditions on the time of creation, and on the place in the list. A job without one is in no list."""
+    """The conditions on the creation time and on the place in the list. A job without a creation time is in
+    no list.
+    """
     conditions: list[Document] = [{"created_at": {"$gte": wanted.since or _BEGINNING}}]
-    # a job starts and ends after its creation, so an upper limit on either time also limits that of its creation
+    # a job starts and ends after its creation, so an upper limit on either time also limits the creation time
     limits = (wanted.until, wanted.started_until, wanted.finished_until)
     if until := min((limit for limit in limits if limit is not None), default=None):
         conditions.append({"created_at": {"$lt": until}})
@@ -654,7 +664,7 @@ def _evenly(found: list[JobPoint], most: int) -> list[JobPoint]:
 def _same(job: Job) -> Document:
     if not job.schedule_id:
         return {"fingerprint": job.fingerprint}
-    # runs from before a schedule was moved to another project are not shown to those who may see this one alone
+    # if the schedule was moved to another project, earlier runs are of the old project, which the caller may not see
     return {"schedule_id": job.schedule_id, "spec.project": job.spec.project}
 
 
@@ -663,7 +673,7 @@ def _same_spider(job: Job) -> Document:
 
 
 def _asked(job: Job) -> tuple[list[str], dict[str, Any]]:
-    """What the spider was to crawl."""
+    """What the spider was asked to crawl: start URLs and parameters."""
     return sorted(job.spec.start_urls), job.spec.params
 
 
@@ -703,20 +713,20 @@ class JobSweeps:
         self._with_holds = Documents(self._jobs, _with_holds)
 
     def live_attempts(self) -> list[LiveAttempt]:
-        """All attempts that should be on a node. Those of jobs that are set aside are left out."""
+        """All attempts that should be on a node, without those of jobs that are set aside."""
         running = self._jobs.find({"status": JobStatus.RUNNING, SET_ASIDE: None}, {"attempt": 1, "node": 1})
         assigned = self._jobs.find({"assignment.attempt": {"$gte": 1}, SET_ASIDE: None}, {"assignment": 1})
         return [*self._running.many(running), *self._assigned.many(assigned)]
 
     def with_holds(self, job_ids: Iterable[str]) -> dict[str, JobWithHolds | None]:
-        """Those of the jobs that exist, by id; `None` for one that cannot be read, or not as a whole."""
+        """The jobs that exist, by id; `None` for a job that is set aside, or whose fields cannot be read."""
         wanted = {"_id": {"$in": list(job_ids)}}
         fields = ("status", "attempt", "node", "exclusive", "assignment", SET_ASIDE)
         found = self._jobs.find(wanted, dict.fromkeys(fields, 1)) if wanted["_id"]["$in"] else ()
         return {one["_id"]: None if SET_ASIDE in one else job for one, job in self._with_holds.each(found)}
 
     def jobs(self, job_ids: Iterable[str]) -> dict[str, Job | None]:
-        """Those of the jobs that exist, as whole jobs, by id; `None` for one that cannot be read."""
+        """The jobs that exist, complete, by id; `None` for a job that cannot be read."""
         wanted = list(job_ids)
         found = self._jobs.find({"_id": {"$in": wanted}}) if wanted else ()
         return {document["_id"]: job for document, job in self._documents.each(found)}
@@ -750,9 +760,9 @@ def _assignment(given: Document) -> tuple[int, str]:
     return whole(given["attempt"]), str(given["node"])
 
 
-# --- figures over all jobs: why they wait, since when, and how recent ones have ended
+# --- figures about all jobs: why they wait, since when, and how recent jobs have ended
 
-#: At most this many jobs are read that have something to announce.
+#: How many jobs with something to announce are read at most.
 MAX_UNANNOUNCED = 1000
 _FIELDS = (
     "status", "spec.project", "spec.spider", "spec.site", "created_at", "not_before", "started_at", "finished_at",
@@ -769,10 +779,10 @@ class EndedJob(NamedTuple):
     #: `None` for a single crawl.
     site: str | None
     status: JobStatus
-    #: `None` if the job has no reason that this version knows: an older or a newer version has stored it.
+    #: `None` if there is no reason (older releases store none), or only a newer release knows it.
     reason: Reason | None
     finished_at: datetime
-    #: The earliest time at which it could have started.
+    #: The earliest time at which the job could have started.
     due: datetime
     #: When its first attempt was dispatched to a node.
     dispatched_at: datetime | None
@@ -795,12 +805,12 @@ class JobStatistics:
         self._due = Documents(self._jobs, lambda document: moment(document["not_before"]))
 
     def waiting_reasons(self) -> dict[WaitingReason, int]:
-        """How many jobs wait for which reason; jobs that no worker has looked at yet are left out."""
+        """How many jobs wait for each reason. Jobs that no worker has looked at yet are left out."""
         counts = {reason: self._jobs.count_documents({"waiting_reason": reason}) for reason in WaitingReason}
         return {reason: count for reason, count in counts.items() if count}
 
     def oldest_due(self, now: datetime) -> datetime | None:
-        """Since when the longest-waiting job has been due. That may be days after it was requested."""
+        """Since when the longest-waiting job has been due, which may be days after it was requested."""
         query = {"status": JobStatus.PENDING, "not_before": {"$gt": NO_TIME, "$lte": now}}
         return next(iter(self._due.find(query, 1, [("not_before", ASCENDING)], {"not_before": 1})), None)
 
@@ -812,7 +822,7 @@ class JobStatistics:
         return max(0, self._jobs.count_documents(scheduled) - self._jobs.count_documents(of_schedules))
 
     def waiting_since(self, moment: datetime, limit: int) -> list[Job]:
-        """Jobs that have waited only for a slot since `moment`, the longest first; at most `limit` are read."""
+        """Jobs that have waited for nothing but a slot since `moment` or longer, the longest first; up to `limit`."""
         query = {**FREE_TO_START, "not_before": {"$lte": moment}, "assignment": None}
         found = self._jobs.find(query, sort=[("not_before", ASCENDING)], limit=limit)
         return self._documents.many(found)
@@ -833,7 +843,9 @@ class JobStatistics:
         return self._jobs.count_documents({**wanted, "status": JobStatus.PENDING}, limit=limit)
 
     def unannounced_since(self, moment: datetime) -> datetime | None:
-        """Since when a job has had something to announce, if it has since before `moment`."""
+        """The earliest time, up to `moment`, since when a job has had something to announce; `None` if
+        there is none.
+        """
         due = {"user_id": {"$gte": ""}, "signals_due": {"$gt": NO_TIME, "$lte": moment}}
         found = self._jobs.find(due, {"signals_due": 1}, limit=MAX_UNANNOUNCED)
         return min((one["signals_due"] for one in found), default=None)
@@ -869,7 +881,7 @@ def _ended_job(document: Document) -> EndedJob:
 
 
 def _due(document: Document, dispatched_at: datetime | None, retries: int) -> datetime:
-    """When the job could have started first. `not_before` says it, until a retry sets that to the retry's time."""
+    """The earliest time at which the job could have started. It is in `not_before`, until a retry overwrites that."""
     created_at: datetime = document["created_at"]
     not_before: datetime = document["not_before"]
     if retries or (dispatched_at is not None and not_before > dispatched_at):

@@ -1,6 +1,7 @@
-"""The waiting jobs and their way to a node: they are found, assigned, or put back with the reason.
+"""The queue of waiting jobs: the dispatcher finds them here, assigns them to nodes, or puts them back with the
+reason.
 
-A pending job waits for a slot exactly while it has a partition (`lane` in its document). It has none while it is
+A pending job waits for a slot if and only if it has a partition (`lane` in its document). It has none while it is
 assigned to a node, blocked by another crawl, or in a backoff. So an index on partitions contains only the jobs that
 could start now.
 """
@@ -40,12 +41,12 @@ from gateway.stores.mongo import Document, is_passing
 log = structlog.get_logger()
 Model = TypeVar("Model")
 
-#: Jobs that wait only for a slot. These are equalities, so that an index skips all jobs that wait for another job.
+#: Jobs that wait for nothing but a slot. All conditions are equalities, so that an index skips all other jobs.
 FREE_TO_START: Document = {"status": JobStatus.PENDING, "blocked": None, SET_ASIDE: None}
 
 
 class SetAside(Documents[Model]):
-    """Reads the `jobs` collection. A job that cannot be read is set aside: no query for work finds it again."""
+    """Reads the `jobs` collection. A job that cannot be read is set aside: queries for work no longer find it."""
 
     @state_change("jobs.set_aside")
     def _note(self, found: Unreadable) -> None:
@@ -64,11 +65,11 @@ class JobDocuments(SetAside[Job]):
         return self.optional(changed)
 
 
-#: How many steps a job keeps; later ones replace the oldest.
+#: How many steps a job's history keeps; later steps replace the oldest.
 MOST_STEPS = 50
-#: The most characters of a job's message, and of a step's: texts of a node or a spider can be long.
+#: The most characters of a job's message, and of a step's message. Texts from a node or a spider can be longer.
 MAX_MESSAGE, MAX_STEP_MESSAGE = 5000, 500
-#: How many signals wait in a job, for a worker, to be announced.
+#: How many signals may wait in a job until a worker announces them; later signals replace the oldest.
 MOST_SIGNALS = 20
 
 
@@ -82,8 +83,8 @@ def change(
     earliest: Document | None = None,
     signal: JobSignal | None = None,
 ) -> Document:
-    """The update that makes these changes, adds the step to the job's history and the signal to those that are to be
-    announced, and sets `updated_at`. The times of `earliest` are set unless the job has earlier ones.
+    """The MongoDB update that makes these changes, adds the step to the job's history and the signal to its signals,
+    and sets `updated_at`. The times in `earliest` are set unless the job has earlier ones.
     """
     if message := changes.get("message"):
         changes = {**changes, "message": message[:MAX_MESSAGE]}
@@ -107,9 +108,9 @@ def change(
 
 # --- the queue
 
-#: Seconds after which a worker looks again at an assignment without an answer; longer than all time-outs of a post.
+#: Seconds after which a worker looks again at an assignment without an answer. All timeouts of a post are shorter.
 ATTEND_SECONDS = 15
-#: How many nodes to avoid a job remembers.
+#: A job remembers this many nodes to avoid.
 _AVOIDED = 5
 _IN_A_PARTITION: Document = {"status": JobStatus.PENDING, "lane": {"$gt": ""}}
 #: A pending job that is due is in a backoff, unless a worker has assigned it, or it is to be stopped.
@@ -124,11 +125,11 @@ _NOT_IN_BACKOFF: Document = {
 _REQUEUED = 100
 _BEST_FIRST = [("rank", ASCENDING)]
 _BY_PARTITION = [("lane", ASCENDING), ("rank", ASCENDING)]
-#: How many jobs one step of a skip scan reads. If few wait, one step is enough.
+#: How many jobs one step of a skip scan reads. If few jobs wait, one step is enough.
 _STEP = 4
-#: Of how many jobs a step reads only the partition, once nothing that fits was found.
+#: After a step that found no job that fits, partitions only are read, of this many jobs at once.
 _LONG_STEP = 500
-#: The most steps of one look at the resources that blocked jobs wait for.
+#: The most queries with which `blocked_for` looks for resources.
 _STEPS = 50
 
 
@@ -147,14 +148,14 @@ class Candidate(NamedTuple):
 
 
 class Front(NamedTuple):
-    """The best jobs of one partition, in their order; and whether the partition has no others."""
+    """The first jobs of one partition, in the order of their ranks; and whether these are all jobs of it."""
 
     candidates: list[Candidate]
     is_all: bool
 
 
 class Capacity(NamedTuple):
-    """The capacity of all nodes together. A job of our own project, which every node has, fits on any free slot."""
+    """The capacity of all nodes together. A job of the default project, which every node has, fits any free slot."""
 
     #: The eggs on nodes that have a free slot.
     eggs: frozenset[Egg] = frozenset()
@@ -162,11 +163,13 @@ class Capacity(NamedTuple):
     render_eggs: frozenset[Egg] | None = None
     #: The capacity of the nodes that speak a newer protocol than 1, by protocol; `None` if none has a free slot.
     newer: Mapping[int, Capacity | None] = MappingProxyType({})
-    #: Projects, in lower case, that give their crawls variables or settings.
+    #: Lower-case names of the projects that give their crawls environment variables or settings.
     configured: frozenset[str] = frozenset()
 
     def of(self, requirements: Requirements) -> Capacity | None:
-        """The capacity of the nodes that speak the protocol of such a job; `None` if they have no free slot."""
+        """The capacity of the nodes that speak the protocol of a job with these requirements; `None` if they have no
+        free slot.
+        """
         protocol = requirements.with_configured(self.configured).protocol
         return self if protocol == 1 else self.newer.get(protocol)
 
@@ -183,7 +186,7 @@ class Capacity(NamedTuple):
 
 
 class JobQueue:
-    """The `jobs` collection as the dispatcher needs it. `JobStore` has the steps after that."""
+    """The `jobs` collection as the dispatcher uses it. Later steps of a job's life are in `JobStore`."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
@@ -201,9 +204,9 @@ class JobQueue:
         return self._first("") is None
 
     def fronts(self, fits: Callable[[Requirements], bool], after: str = "") -> Iterator[Front]:
-        """The best jobs of each partition that fits, in the order of the partitions' names, starting after `after`.
-        They are read lazily (a "skip scan"): one seek skips the other jobs of a partition, and another skips all
-        partitions with the same requirements if these do not fit, or hundreds of such partitions.
+        """The first jobs of each partition whose requirements fit, in the order of the partitions' names, starting
+        after `after`. They are read lazily (a "skip scan"): one seek skips the other jobs of a partition, and another
+        one skips all partitions with requirements that do not fit.
         """
         while found := self._ahead(after, _STEP):
             is_all, fitted = len(found) < _STEP, False
@@ -220,7 +223,9 @@ class JobQueue:
             after = after if fitted else self._beyond_misfits(fits, after)
 
     def _beyond_misfits(self, fits: Callable[[Requirements], bool], after: str) -> str:
-        """A place after `after` and before the first partition that fits. There may be thousands that do not fit."""
+        """A name to continue from: after `after`, and before the first partition that fits. There may be thousands
+        that do not fit, so many are read at once.
+        """
         while found := self._partitions_ahead(after):
             for partition in found:
                 if str(partition) <= after:
@@ -230,7 +235,7 @@ class JobQueue:
                 after = partition.requirements.end
         return after
 
-    # these pass over what cannot be read, even if it cannot be set aside either
+    # these methods skip a job that cannot be read, even if it cannot be set aside either
 
     def _partitions_ahead(self, after: str) -> list[Partition]:
         """The partitions of the next jobs, one for each job."""
@@ -242,24 +247,24 @@ class JobQueue:
         return self._candidates.find(query, limit, _BY_PARTITION)
 
     def best(self, partition: Partition, limit: int) -> list[Candidate]:
-        """The best jobs of the partition, in their order."""
+        """Up to `limit` first jobs of the partition, in the order of their ranks."""
         query = {"status": JobStatus.PENDING, "lane": str(partition)}
         return self._candidates.find(query, limit, _BEST_FIRST)
 
     def partitions_of(self, job_ids: Sequence[str]) -> set[Partition]:
-        """The partitions of those jobs that wait for a slot."""
+        """The partitions of those among the jobs that wait for a slot."""
         found = self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}, {"lane": 1})
         return set(self._partitions.many(found))
 
     def requirements(self) -> Iterator[Requirements]:
-        """The different requirements of the waiting jobs."""
+        """The distinct requirements of the waiting jobs."""
         after = ""
         while (first := self._first(after)) is not None:
             yield first.partition.requirements
             after = first.partition.requirements.end
 
     def users(self, requirements: Requirements) -> Iterator[str]:
-        """The users whose jobs with these requirements wait."""
+        """The users who have waiting jobs with these requirements."""
         after = str(requirements)
         while (first := self._first(after)) is not None and first.partition.requirements == requirements:
             yield first.partition.user_id
@@ -274,8 +279,9 @@ class JobQueue:
                 return
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
-        """Up to `limit` resources that blocked jobs wait for, in order, starting after `after`. Of thousands of jobs
-        that wait for one of them, few are read: each query begins after the last resource of the one before.
+        """Up to `limit` resources that blocked jobs wait for, in order, starting after `after`. Each query begins
+        after the last resource that the query before found, so if thousands of jobs wait for one resource, few of
+        them are read.
         """
         found: list[str] = []
         for _ in range(_STEPS):
@@ -289,13 +295,13 @@ class JobQueue:
     # --- the way to a node
 
     def assign(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> list[Job]:
-        """Record which attempt goes to which node, before any node gets its attempt. Returns the jobs that are
-        assigned now. A job that was assigned, blocked or ended since it was read is left out.
+        """Record which attempt goes to which node, before any node gets its attempt. Returns the jobs that were
+        assigned. Jobs that were assigned elsewhere, blocked or ended since they were read are left out.
         """
         if not wanted:
             return []
         decided = {one.job_id: (one, assignment) for one, assignment in wanted}
-        # the jobs as they were read, at most a second ago; the assignment uses no field that may have changed since
+        # use the documents that were read up to a second ago: an assignment uses no field that may have changed since
         found = self._documents.many(one.document for one, _ in wanted)
         if found and self._assign([decided[job.id] for job in found]) < len(found):
             won = self._jobs.find({"_id": {"$in": list(decided)}}, {"assignment.token": 1})
@@ -305,8 +311,8 @@ class JobQueue:
         return [job.model_copy(update={"assignment": one, "attempt": one.attempt}) for job, one in given]
 
     def without(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> set[str]:
-        """Jobs whose attempt certainly does not live: they have not reached its number, or it is over. Any other job
-        may have been assigned by the caller, and then taken over by another worker before the caller looked.
+        """Ids of the jobs whose attempt is certainly not alive: the job has not reached its number, or it is over.
+        Any other job may have been assigned by the caller, and then taken over by another worker before this call.
         """
         number = {one.job_id: assignment.attempt for one, assignment in wanted}
         fields = {"attempt": 1, "attempts": 1, "status": 1}
@@ -326,8 +332,8 @@ class JobQueue:
         return self._write(operations, [one.job_id for one, _ in wanted])
 
     def _write(self, operations: Sequence[UpdateOne], job_ids: Sequence[str]) -> int:
-        """Carry out the operations, one for each of the jobs. Returns how many found their job. A job that cannot be
-        written keeps no other from being written.
+        """Carry out the operations, one for each of the jobs. Returns how many found their job. If a job cannot be
+        written, the others are written all the same.
         """
         try:
             return self._jobs.bulk_write(operations, ordered=False).matched_count
@@ -336,14 +342,16 @@ class JobQueue:
                 raise
             for problem in error.details["writeErrors"]:
                 log.warning("job_not_written", job_id=(job_id := job_ids[problem["index"]]), error=problem["errmsg"])
-                # an older version kept all attempts in the job, until the document had no room left
+                # older releases kept all attempts in the job, until the document had no room left
                 self._attempts.supersede(job_id)
             matched: int = error.details["nMatched"]
             return matched
 
     @state_change("jobs.take_over")
     def take_over(self, job: Job, token: str) -> Job | None:
-        """Give the unanswered assignment a new token. Returns `None` if another worker was quicker."""
+        """Take over the unanswered assignment by giving it a new token. Returns `None` if another worker
+        was faster.
+        """
         if job.assignment is None:
             return None
         now = self._clock()
@@ -358,7 +366,7 @@ class JobQueue:
     ) -> Job | None:
         """Undo an assignment whose node certainly has not started the attempt and never will. The job waits for its
         next attempt, from `not_before` on. With a `message` this counts as a failed dispatch, unless `avoid` is set:
-        then it is the node's fault, and other nodes are tried first.
+        then the node is at fault, and other nodes are tried first.
         """
         if job.assignment is None:
             return None
@@ -371,13 +379,13 @@ class JobQueue:
             changes["avoid"] = avoiding(job, job.assignment.node)
         increment = "dispatch_failures" if failed and not avoid else None
         query, step = {"_id": job.id, **_by(job.assignment)}, self._backoff(message) if failed else None
-        # the stored reason belongs to the previous message
+        # remove the stored reason, which belongs to the previous message
         unset = ("assignment", "reason") if failed else ("assignment",)
         return self._change(query, changes, unset=unset, increment=increment, step=step)
 
     @state_change("jobs.ask_later")
     def ask_later(self, job: Job, message: str, at: datetime) -> Job | None:
-        """Have the node asked again at `at`, because it may have the attempt."""
+        """Ask the node again at this time, because it may have the attempt."""
         if job.assignment is None:
             return None
         changes = {"message": message, "attend_at": at, "waiting_reason": WaitingReason.BACKOFF}
@@ -391,23 +399,23 @@ class JobQueue:
 
     @state_change("jobs.use_up")
     def use_up(self, job_id: str, attempt: int) -> bool:
-        """Use up this attempt's number, so that no worker can assign it any more. False if it was used already."""
+        """Use up this attempt's number, so that no worker can assign it. Returns false if it was used already."""
         query = {"_id": job_id, "status": JobStatus.PENDING, "attempt": attempt - 1}
         return self._jobs.update_one(query, {"$set": {"attempt": attempt}}).matched_count == 1
 
     # --- waiting
 
     def end_backoffs(self) -> None:
-        """Give the jobs whose backoff is over their partition and rank again, the longest due first, as long as there
-        is time: thousands of one user, or some that cannot be written, do not keep the others back.
+        """Put the jobs whose backoff is over back into the queue, the longest due first, in batches until the time is
+        used up. So neither thousands of jobs of one user nor jobs that cannot be written hold up the others.
         """
         jobs = self._due(JobStatus.PENDING, self._clock(), _IN_BACKOFF)
         while remaining(VERDICT_SECONDS) > 0 and (batch := list(islice(jobs, _REQUEUED))):
             self.requeue(batch)
 
     def overdue(self, limit: int, busy: Collection[str] = (), but: Sequence[str] = ()) -> list[Job]:
-        """Pending jobs whose node's answer is missing, or that are to be stopped, the longest due first. Those at
-        `busy` nodes, and those with the ids `but`, are left out, because others would wait behind them.
+        """Pending jobs whose node has not answered, or that are to be stopped, the longest due first. Jobs at `busy`
+        nodes, and jobs with the ids `but`, are left out, because others would wait behind them.
         """
         left_out = {"assignment.node": busy, "_id": but}
         others = {name: {"$nin": list(some)} for name, some in left_out.items() if some}
@@ -425,7 +433,9 @@ class JobQueue:
 
     @state_change("jobs.requeue")
     def requeue(self, jobs: Sequence[Job]) -> None:
-        """Give jobs whose backoff is over their partition and rank again, unless another crawl blocks them."""
+        """Put these jobs, whose backoff is over, back into the queue. Jobs that another crawl blocks stay
+        out of it.
+        """
         now = self._clock()
         still: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING, "assignment": None, "lane": None}
         operations = [
@@ -440,7 +450,9 @@ class JobQueue:
 
     @state_change("jobs.block")
     def block(self, job_id: str, reason: WaitingReason) -> Job | None:
-        """Block the job: another crawl holds its `exclusive` resource. No worker looks at it until that is free."""
+        """Block the job: another crawl holds its `exclusive` resource. No worker looks at the job until it
+        is free.
+        """
         return self._change(
             {"_id": job_id, **_IN_A_PARTITION},
             {"blocked": True, "waiting_reason": reason},
@@ -450,7 +462,9 @@ class JobQueue:
 
     @state_change("jobs.unblock")
     def unblock(self, exclusive: str) -> Job | None:
-        """Unblock the best of the jobs that wait for this resource, and return it. It waits for a slot again."""
+        """Let the first job in the order of ranks that waits for this resource wait for a slot again. Returns it;
+        `None` if there is none.
+        """
         query: Document = {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING}
         for best in self._documents.find({**query, SET_ASIDE: None}, 9, _BEST_FIRST):
             unset = ("blocked", "waiting_reason")
@@ -460,13 +474,13 @@ class JobQueue:
 
     @state_change("jobs.note_waiting")
     def note_waiting(self, reason: WaitingReason, partitions: Iterable[Partition], limit: int) -> list[Job]:
-        """Record why jobs of these partitions wait, for up to `limit` that have another reason, or none yet. Returns
-        these jobs.
+        """Record why jobs of these partitions wait, for up to `limit` jobs with another reason or none yet. Returns
+        the changed jobs.
         """
         others = [None, *(one for one in WaitingReason if one is not reason)]
         query: Document = {"lane": {"$in": list(map(str, partitions))}, "waiting_reason": {"$in": others}}
         found, waits = self._documents.many(self._jobs.find(query, limit=limit)), _waits(self._clock(), reason)
-        # not part of the query, for which MongoDB would choose an index that reads all that wait
+        # the status is not in the query: MongoDB would then choose an index with which it reads all waiting jobs
         changed = [job for job in found if job.status is JobStatus.PENDING]
         operations = [UpdateOne({"_id": job.id, **_IN_A_PARTITION}, waits) for job in changed]
         if operations:
@@ -503,7 +517,8 @@ def _candidate(document: Document) -> Candidate:
     partition, avoid = _partition(document), tuple(document.get("avoid", ()))
     exclusive, prefer = document.get("exclusive"), document.get("prefer")
     identity = moment(document["rank"]), document["_id"], whole(document.get("attempt", 0))
-    # check the types here: a value of another type would end the reading of all jobs, and no user's job would start
+    # check the types here: later, a value of another type would raise for all jobs, and no job of any user would
+    # start
     named = exclusive and text(exclusive), tuple(map(text, avoid)), prefer and text(prefer)
     return Candidate(partition, *identity, *named, document)
 
@@ -514,7 +529,7 @@ def _may_live(document: Document, attempt: int) -> bool:
 
 
 def _by(assignment: Assignment) -> Document:
-    """A condition that the job meets only while no other worker has taken the assignment over."""
+    """A condition that the job meets only if no other worker has taken over the assignment."""
     return {"status": JobStatus.PENDING, "assignment.token": assignment.token}
 
 

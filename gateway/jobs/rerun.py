@@ -1,4 +1,4 @@
-"""Runs an ended job again, as a new job that names the old one."""
+"""Runs an ended job again: makes a new job whose `retry_of` is the old one."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ class Resubmission:
     def run_again(
         self, job_id: str, correlation_id: str | None = None, *, once: bool = False, budget_key: str | None = None
     ) -> Job:
-        """Run the job again as a new job, with the same spider in the same version. Raises `JobNotFoundError`;
-        `ConflictError` while the old job or an identical one is live, or if that version, or a browser that the job
-        needs, is gone; `SiteDisabledError` for a run of a disabled site; `TooManyError`. With `once`, `RunAgainError`
-        for a job that was run again with `once` before, so that a call can be repeated after an interruption. The new
-        job takes from the budget of `budget_key`.
+        """Run the job again as a new job, with the same spider in the same version. The new job uses the budget of
+        `budget_key`. With `once`, a job is run again only once, so that a call can be repeated after an interruption.
+
+        Raises `JobNotFoundError`; `ConflictError` while the old job or an identical one is live, or if the version,
+        or a browser that the job needs, is gone; `SiteDisabledError` for a run of a disabled site; `TooManyError`;
+        and `RunAgainError` if the job was run again with `once` before.
         """
         with mongo_errors():
             old = self._jobs.get(job_id)
@@ -75,19 +76,21 @@ class Resubmission:
             raise errors.ConflictError(f"it cannot be run again: {error.message}", detail=error.detail) from error
 
     def _forget(self, old: Job) -> None:
-        """Release the Redis key of the old job, so that its live key leads a repeated request to the new job."""
+        """Release the old job's dedupe key in Redis, so that a repeated request finds the new job, by its
+        live key.
+        """
         try:
             self._dedupe.release(dedupe_key(old.user_id, old.spec.spider, old.fingerprint), old.id)
         except RedisError as error:
             log.warning("old_job_still_answers", job_id=old.id, error=str(error))
 
 
-#: The namespace of the ids of jobs that run others again `once`.
+#: The UUID namespace for the ids of new jobs made with `once`.
 _NAMESPACE = uuid.UUID("6e0f0d6b-5a55-4a39-9a4e-8f0a3d2b7c15")
 
 
 def _successor(job_id: str) -> str:
-    """The id of the only job that can run this one again `once`."""
+    """The id of the new job that runs this one again `once`. It is always the same, so there is at most one."""
     return uuid.uuid5(_NAMESPACE, job_id).hex
 
 
@@ -101,7 +104,7 @@ def _anew(old: Job, now: datetime, correlation_id: str | None, **origin: Any) ->
         retry_of=old.id,
         correlation_id=correlation_id,
         schedule_id=old.schedule_id,
-        # this run is asked for by hand, even if a schedule made the old one
+        # somebody asked for this run, even if a schedule made the old one
         trigger=old.trigger and Trigger.MANUAL,
         target=old.target,
         exclusive=old.exclusive,
@@ -109,8 +112,9 @@ def _anew(old: Job, now: datetime, correlation_id: str | None, **origin: Any) ->
     )
 
 
-# Dead letters: jobs that are out of retries and wait for an operator. `JobQueries` lists them.
 class DeadLetterStore:
+    """Dead letters: jobs that have no retries left and wait for an operator. `JobQueries` lists them."""
+
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
         self._clock = clock
@@ -120,14 +124,15 @@ class DeadLetterStore:
 
     @state_change("dead_letters.dismiss")
     def dismiss(self, job_id: str) -> bool:
-        """Take the job off the dead letters; it keeps its outcome. Returns whether it was one."""
+        """Remove the job from the dead letters; it keeps its outcome. Returns whether it was a dead letter."""
         seen = {"$set": {"dead": False, "updated_at": self._clock()}}
         return self._jobs.update_one({"_id": job_id, "dead": True}, seen).modified_count == 1
 
 
-# What an operator does with dead letters: run the job again, or dismiss it
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class DeadLetters:
+    """What an operator can do with a dead letter: run the job again, or dismiss it."""
+
     _jobs: JobStore
     _letters: DeadLetterStore
     _resubmission: Resubmission
@@ -135,24 +140,24 @@ class DeadLetters:
     def requeue(
         self, job_id: str, correlation_id: str | None = None, *, once: bool = False, budget_key: str | None = None
     ) -> Job:
-        """Run the job again, and return the new job. The old one is no longer a dead letter. The rest is as in
-        `run_again`.
+        """Run the job again, and return the new job. The old job is no longer a dead letter. With `once`, a repeated
+        call returns the same new job. `budget_key` is as in `run_again`.
 
-        Raises `DeadLetterNotFoundError`, and `ConflictError` if the job cannot be run again.
+        Raises `DeadLetterNotFoundError`, and what `run_again` raises.
         """
         with mongo_errors():
             self._require(job_id)
-            # the new job first: a dead letter that is run twice is harmless, one that is lost is not
+            # make the new job first: to run a dead letter twice is harmless, to lose it is not
             try:
                 new = self._resubmission.run_again(job_id, correlation_id, once=once, budget_key=budget_key)
             except errors.RunAgainError as error:
-                # another call has run it again, and died before the next line
+                # an earlier call has run it again, and may have died before it dismissed the dead letter
                 new = self._jobs.get(error.successor)
             self._letters.dismiss(job_id)
             return new
 
     def dismiss(self, job_id: str) -> None:
-        """Take the job off the dead letters. Raises `DeadLetterNotFoundError`."""
+        """Remove the job from the dead letters. Raises `DeadLetterNotFoundError`."""
         with mongo_errors():
             if not self._letters.dismiss(job_id):
                 raise errors.DeadLetterNotFoundError(job_id)

@@ -1,8 +1,8 @@
-"""Daily sums of the jobs that have ended, for pages and the API: a count over jobs would read a million of them, and
-retention removes them long before.
+"""Daily sums of the jobs that have ended, for pages and the API. They are stored, because to count the jobs would
+read a million of them, and retention deletes jobs much sooner than sums.
 
-A sum is of jobs of one project, spider, schedule or site that ended on one day: of one user's jobs, or of all users'
-(`OF_ALL`). Each has each of its jobs once (`added_once.py`).
+There is a sum for each project, spider, schedule and site, and for each day on which jobs of it ended: one of each
+user's jobs, and one of all users' jobs (`OF_ALL`). Each sum counts a job once (`added_once.py`).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from gateway.stores.mongo import Document, Repeating
 
 #: How long sums are kept.
 SUMS_KEPT = timedelta(days=400)
-#: The most of each number that a job adds: a sum of a day must fit into MongoDB's 64 bits, also of a million jobs.
+#: The most that a job adds to each number, so that a day's sum of a million jobs fits into MongoDB's 64 bits.
 MOST_ADDED = 1 << 40
-#: Durations are counted in steps of this many to a doubling, so a median of them is right to 9 %.
+#: Durations are counted in this many logarithmic steps per doubling, so their median is accurate to 9 %.
 STEPS = 4
-#: In place of a user: the sum is of all users' jobs. It is in parts, each of some users, so that workers that add
-#: jobs of different users seldom change the same one.
+#: The `user_id` of sums of all users' jobs. Such a sum is stored in `_PARTS` parts, each of some users, so that
+#: workers that add jobs of different users seldom change the same document.
 OF_ALL = ""
 _PARTS = 8
 
 
 class RunSubject(StrEnum):
-    """What sums are of."""
+    """What a sum is about."""
 
     PROJECT = "project"
-    #: By `<project>/<spider>`.
+    #: The subject is `<project>/<spider>`.
     SPIDER = "spider"
     SCHEDULE = "schedule"
     SITE = "site"
@@ -52,12 +52,12 @@ class RunSubject(StrEnum):
 class RunTotals(BaseModel):
     """The sums of any number of jobs that have ended."""
 
-    #: How many ended with each status.
+    #: How many jobs ended with each status.
     runs: dict[str, int] = Field(default_factory=dict)
     pages: int = 0
     items: int = 0
     errors: int = 0
-    #: How many took about `2 ** (step / STEPS)` seconds, by the step; those that never started are not among them.
+    #: By step: how many jobs took about `2 ** (step / STEPS)` seconds. Jobs that never started are not counted.
     took: dict[int, int] = Field(default_factory=dict)
 
     @classmethod
@@ -97,13 +97,13 @@ class RunTotals(BaseModel):
 
     @property
     def success(self) -> float | None:
-        """The share of jobs that ended well, from 0 to 1, of those that nobody has cancelled."""
+        """The share of jobs that ended well, from 0 to 1, without cancelled jobs; `None` if there are none."""
         asked = self.ended - self.runs.get(JobStatus.CANCELLED.value, 0)
         return self.good / asked if asked > 0 else None
 
     @property
     def error_share(self) -> float | None:
-        """The share of errors among pages and errors."""
+        """Errors divided by pages plus errors, from 0 to 1; `None` if there are neither."""
         return self.errors / (self.pages + self.errors) if self.pages + self.errors else None
 
     @property
@@ -116,7 +116,7 @@ class RunTotals(BaseModel):
         return float(2 ** (middle / STEPS))
 
     def increments(self) -> dict[str, int]:
-        """What is to be added to a document's fields."""
+        """What to add to a document's fields, by path."""
         counts = {"pages": self.pages, "items": self.items, "errors": self.errors}
         nested = {
             **{f"runs.{status}": number for status, number in self.runs.items()},
@@ -136,23 +136,23 @@ def _step(seconds: float) -> int:
 class RunDay(RunTotals, Counting, populate_by_name=True):
     """Jobs of one subject that ended on one day."""
 
-    #: Whose jobs; or `OF_ALL`.
+    #: Whose jobs it counts, or `OF_ALL`.
     user_id: str
     kind: str
     subject: str
-    #: Its begin, by UTC.
+    #: The beginning of the day (UTC).
     day: datetime
 
     @classmethod
     def new(cls, job: AnyRun, kind: RunSubject, subject: str, day: datetime, *, of_all: bool = False) -> Self:
-        # no quoted id of a user begins like the number of a part
+        # a part's number begins with `*`, which no quoted user id contains
         whose = f"*{crc32(job.user_id.encode()) % _PARTS}" if of_all else quote(job.user_id, safe="")
         place = "/".join((f"{day:%Y-%m-%d}", kind, quote(subject, safe=""), whose))
         return cls(id=place, user_id=OF_ALL if of_all else job.user_id, kind=kind, subject=subject, day=day, rev=0)
 
     @property
     def mark(self) -> str:
-        """How a job's `summed` calls it."""
+        """The name of this sum in a job's `summed`."""
         return f"{self.kind}/all" if self.user_id == OF_ALL else self.kind
 
 
@@ -165,7 +165,7 @@ class DayTotals(NamedTuple):
 
 
 class RunHistory(NamedTuple):
-    """Days after each other, the last one is today."""
+    """Consecutive days; the last one is today."""
 
     days: list[DayTotals]
 
@@ -194,7 +194,7 @@ def day_of(moment: datetime) -> datetime:
 
 
 def days_of(job: AnyRun) -> list[RunDay]:
-    """The sums that the job belongs to, as if there were none yet."""
+    """The sums that should count the job, each new and empty."""
     if job.finished_at is None:
         return []
     day, found = day_of(job.finished_at), subjects_of(job).items()
@@ -211,15 +211,15 @@ class RunDays(AddedOnce[RunDay]):
     # --- to add
 
     def add(self, jobs: Iterable[AnyRun]) -> set[str]:
-        """Add those of the jobs that have ended to their sums, each once. Returns the ids of jobs that cannot be
-        added now, as `_add_all`.
+        """Add the jobs that have ended to their sums, each once. Returns the ids of jobs that cannot be added now, as
+        `_add_all`.
         """
         since = day_of(self._clock() - SUMS_KEPT)
         return self._add_all(jobs, Addition(belongs_to=days_of, update=_added, since=since))
 
     @state_change("run_days.forget")
     def forget(self, before: datetime, limit: int) -> int:
-        """Delete up to `limit` sums of days before then. Returns how many."""
+        """Delete up to `limit` sums of days before this time. Returns how many were deleted."""
         found = [one["_id"] for one in self._counting.find({"day": {"$lt": before}}, {"_id": 1}, limit=limit)]
         return Repeating(self._counting).delete_many({"_id": {"$in": found}}).deleted_count if found else 0
 
@@ -228,7 +228,7 @@ class RunDays(AddedOnce[RunDay]):
     def histories(
         self, kind: RunSubject, subjects: Collection[str], days: int, user_id: str | None = None
     ) -> dict[str, RunHistory]:
-        """The last `days` days of each of the subjects, today included, of this user's jobs or of all users'."""
+        """The last `days` days, including today, by subject: of this user's jobs, or of all users' jobs."""
         today = day_of(self._clock())
         dates = [today - timedelta(days=ago) for ago in reversed(range(days))]
         query = {
@@ -246,19 +246,21 @@ class RunDays(AddedOnce[RunDay]):
         }
 
     def good_on(self, jobs: Iterable[AnyRun]) -> dict[str, int]:
-        """How many jobs of each job's user and spider have ended well on the day of its end, by the job's id."""
+        """By job id: how many jobs of the same user and spider ended well on the day on which the job ended."""
         days = {job.id: _of_spider(job).id for job in jobs if job.finished_at}
         found = self._documents.many(self._counting.find({"_id": {"$in": sorted(set(days.values()))}}))
         good = {one.id: one.good for one in found}
         return {job_id: good.get(day, 0) for job_id, day in days.items()}
 
     def good_since(self, places: Iterable[UserSpider], since: datetime) -> dict[UserSpider, dict[datetime, int]]:
-        """How many jobs of each user and spider have ended well on each day since then; days without are left out."""
+        """By user and spider, and by day: how many jobs ended well, since this time. Days without jobs are
+        left out.
+        """
         subjects: dict[str, set[str]] = {}
         for place in places:
             subjects.setdefault(place.user_id, set()).add(place.subject)
         found: dict[UserSpider, dict[datetime, int]] = {}
-        # a query for each user: with alternatives in one, the embedded server would read all sums
+        # one query per user: for one query with alternatives, the embedded server would read all sums
         for user_id, some in subjects.items():
             of_user = {"kind": RunSubject.SPIDER, "user_id": user_id, "subject": {"$in": sorted(some)}}
             for one in self._documents.many(self._counting.find({**of_user, "day": {"$gte": since}})):
@@ -283,5 +285,5 @@ def _added(day: RunDay, jobs: Sequence[AnyRun]) -> Document:
 
 
 def _sum_of(parts: Sequence[RunTotals]) -> RunTotals:
-    # of most days of most subjects there is none or one
+    # shortcuts: most subjects have no part or one part on most days
     return parts[0] if len(parts) == 1 else RunTotals.together(parts) if parts else _NONE

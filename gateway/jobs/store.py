@@ -1,4 +1,4 @@
-"""Jobs. Every change of state is one compare-and-set on one document, so repeating it changes nothing."""
+"""Stores jobs. Every change of state is one compare-and-set on one document, so repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ log = structlog.get_logger()
 
 #: How many webhooks a job may have.
 MAX_WEBHOOKS = 20
-#: Seconds after which a cancellation that has had no effect is carried out again.
+#: Seconds after which a cancellation without effect is carried out again.
 CANCEL_SECONDS = 5
-#: Seconds after which an attempt that was accepted and shows no sign of life is posted again.
+#: Seconds after which an accepted attempt is posted again if nothing was heard of it.
 SILENCE_SECONDS = 5
-#: Bytes that are recorded of an attempt's end: workers read many jobs at once, and whole.
+#: The most bytes that are recorded about an attempt's end. Workers read many whole jobs at once.
 MAX_FACTS = 192 << 10
-#: How an attempt can have been stopped because it was given up for lost.
+#: What may have stopped an attempt because it was given up as lost.
 _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
 _FINAL = sorted(FINAL_STATUSES)
@@ -64,15 +64,15 @@ _FINAL = sorted(FINAL_STATUSES)
 _BEFORE_RUNNING = sorted(status for status, following in TRANSITIONS.items() if JobStatus.RUNNING in following)
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _KEY_USED = "Idempotency-Key: it was used before, for another request"
-#: A claim only decides between simultaneous requests; later the documents that have the key decide.
+#: A claim only decides between simultaneous requests. Later, the job or schedule that has the key decides.
 CLAIM_KEPT = timedelta(days=1)
-#: The collection for each kind of claim. For one user and key there is one document in one of them.
+#: The collection for each kind of claim. A user's key belongs to one document in one of them.
 _MADE_IN = {"job": "jobs", "schedule": "schedules"}
 
 
 class IdempotencyKeys:
     """Decides whether `<user_id>:<Idempotency-Key>` belongs to a job or to a schedule, before either is inserted. If
-    the process dies in between, nothing else is done, and the same request, sent again, is carried out.
+    the process dies after the claim, the client can repeat its request: the claim allows the same kind again.
     """
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
@@ -90,19 +90,19 @@ class IdempotencyKeys:
             found = self._claims.find_one({"_id": key})
             if found and found["kind"] != kind:
                 raise IdempotencyConflictError(_KEY_USED) from None
-        # the other kind's document can be of a version that made no claims, or so old that its claim was deleted
+        # a document of the other kind may have no claim: an older release made none, and old claims are deleted
         (other,) = _MADE_IN.keys() - {kind}
         if self._database[_MADE_IN[other]].find_one({"idempotency_key": key}, {"_id": 1}):
             raise IdempotencyConflictError(_KEY_USED)
 
     @state_change("idempotency_keys.forget")
     def forget(self, before: datetime) -> None:
-        """Delete the claims that were made before then."""
+        """Delete the claims that were made before this time."""
         Repeating(self._claims).delete_many({"claimed_at": {"$lt": before}})
 
 
 class JobStore:
-    """The `jobs` collection: all steps of a job's life except its way to a node, which is in `JobQueue`."""
+    """The `jobs` collection: all steps of a job's life except its way to a node, for which there is `JobQueue`."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
@@ -116,9 +116,9 @@ class JobStore:
     # --- submit
 
     def insert(self, job: Job, *, overtaking: bool = False) -> None:
-        """Insert the job, and first reserve what it takes of its key's budget. With `overtaking` it takes its live
-        key from the job that has it, because a request asked for a fresh run. A job for later reserves when it
-        begins.
+        """Insert the job, after reserving its share of its key's budget. A job with a later start time reserves when
+        it starts. With `overtaking`, the job takes its live key from the job that has it, because the client asked
+        for a fresh run.
 
         Raises `JobExistsError`, `LiveTwinError` or `IdempotencyConflictError`, depending on which key is taken; and
         what `Budgets.reserved` raises.
@@ -138,7 +138,7 @@ class JobStore:
         except DuplicateKeyError as error:
             # query instead of parsing the error: servers differ in what a duplicate key error contains
             if self._jobs.find_one({"_id": job.id}, {"_id": 1}):
-                raise JobExistsError(f"there is a job {job.id!r} already") from error
+                raise JobExistsError(f"the job {job.id!r} exists already") from error
             if job.idempotency_key and self.find_idempotent(job.idempotency_key):
                 raise IdempotencyConflictError(_KEY_USED) from error
             raise LiveTwinError("the same crawl is already under way") from error
@@ -150,7 +150,7 @@ class JobStore:
         return job
 
     def many(self, job_ids: Sequence[str]) -> list[Job]:
-        """Those of the jobs that exist and can be read, in the order of `job_ids`."""
+        """The jobs that exist and can be read, in the order of `job_ids`."""
         found = self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}})) if job_ids else []
         place = {job_id: number for number, job_id in enumerate(job_ids)}
         return sorted(found, key=lambda job: place[job.id])
@@ -163,19 +163,19 @@ class JobStore:
 
     @state_change("jobs.overtake")
     def overtake(self, live_key: str) -> None:
-        """Take `live_key` from the job that has it, because a request asked for a fresh run."""
+        """Remove `live_key` from the job that has it, because a client asked for a fresh run."""
         Repeating(self._jobs).update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
 
     @state_change("jobs.add_webhook")
     def add_webhook(self, job_id: str, url: str) -> None:
-        """Add a webhook to the job, up to `MAX_WEBHOOKS`. If the job has ended, it is called now, unless it has
-        answered.
+        """Add a webhook to the job, up to `MAX_WEBHOOKS`. If the job has ended, the webhook is called now, unless it
+        has answered before.
         """
         room = {f"webhooks.{MAX_WEBHOOKS - 1}": {"$exists": False}}
         Repeating(self._jobs).update_one({"_id": job_id, **room}, {"$addToSet": {"webhooks": url}})
         ended: Document = {"_id": job_id, "settled": {"$exists": True}, "webhooks": url}
         added = JobSignal(turn=Turn.WEBHOOK_ADDED, at=self._clock(), url=url)
-        # one is enough: a client that repeats its request must not drive out what else is to be announced
+        # add one signal at most: a client that repeats its request must not push out other signals
         ended |= {"webhooks_delivered": {"$ne": url}, "signals.url": {"$ne": url}}
         Repeating(self._jobs).update_one(ended, change(self._clock(), {}, signal=added))
 
@@ -183,7 +183,7 @@ class JobStore:
 
     @state_change("jobs.note_budget")
     def note_budget(self, job_id: str, use: BudgetUse) -> None:
-        """Note on which day something was reserved for the job."""
+        """Note from which budget, and on which day, the job's share was reserved."""
         Repeating(self._jobs).update_one({"_id": job_id}, {"$set": {"budget": use.model_dump(exclude_none=True)}})
 
     @state_change("jobs.mark_running")
@@ -199,7 +199,7 @@ class JobStore:
                 "node": assignment.node,
                 "dispatch_failures": 0,
                 f"attempts.{number}": attempt.model_dump(exclude_none=True),
-                # workers look CANCEL_SECONDS ahead, so they come before the beat
+                # workers look CANCEL_SECONDS ahead, so a worker attends to the job before a beat does
                 "attend_at": attempt.dispatched_at + timedelta(seconds=SILENCE_SECONDS + CANCEL_SECONDS),
             },
             unset=("assignment", "waiting_reason", "message", "reason"),
@@ -214,14 +214,13 @@ class JobStore:
         try:
             self.attempts.supersede(job_id)
         except PyMongoError as error:
-            # the attempt runs in any case
+            # no reason to fail: the attempt runs in any case
             log.warning("attempts_not_moved", job_id=job_id, error=str(error))
 
     @state_change("jobs.record_started")
     def record_started(self, job_id: str, attempt: int, started_at: datetime) -> Job | None:
-        """Record that the tailer saw the attempt start; it runs even if the dispatcher could not record the dispatch.
-
-        `None` if the start is recorded already, or the attempt is not the job's current one.
+        """Record that the tailer saw the attempt start. Returns `None` if the start is recorded already, or if the
+        job does not have the attempt, or has a newer one.
         """
         path = f"attempts.{attempt}"
         unknown = {path: {"$exists": True}, f"{path}.started_at": {"$exists": False}}
@@ -233,15 +232,15 @@ class JobStore:
             signal=JobSignal(turn=Turn.STARTED, at=started_at, attempt=attempt),
         )
         query = {"_id": job_id, "attempt": attempt, **unknown}
-        # the job needs no further look if it runs and is not to be stopped
+        # a running job that is not to be stopped needs no further look
         runs = {"status": JobStatus.RUNNING, f"{path}.exit": None}
         runs |= dict.fromkeys(("cancel_requested_at", "pause_requested_at"))
         seen = {**update, "$unset": {"attend_at": ""}}
         started = self._documents.find_one_and_update({**query, **runs}, seen)
         if started is None:
             started = self._documents.find_one_and_update({**query, "status": {"$in": _LIVE}}, update)
-        # the figures of a job that has ended do not change: sums have them. Each query is of other statuses than the
-        # one before, so that a job that comes to be running in between is not taken for one that has ended
+        # a job's own times do not change after its end, because sums have counted them. The three queries are for
+        # different statuses, so that a job whose status changes in between is not taken for an ended one
         of_attempt = {name: change for name, change in update.items() if name != "$min"}
         return started or self._documents.find_one_and_update({**query, "status": {"$in": _FINAL}}, of_attempt)
 
@@ -254,8 +253,9 @@ class JobStore:
 
     @state_change("jobs.record_exit")
     def record_exit(self, job_id: str, attempt: int, facts: ExitReport, log_end: int) -> Job | None:
-        """Record once how the attempt ended. `None` if that is recorded already or the job is gone. If the attempt
-        was only assumed to be lost, this corrects the record, as long as no other attempt has a node.
+        """Record once how the attempt ended. Returns `None` if that is recorded already or the job is gone. If the
+        attempt was only assumed to be lost, this corrects the record, unless the next attempt is on its way to a
+        node.
         """
         path, facts = f"attempts.{attempt}", fitting(facts, MAX_FACTS)
         facts_set: Document = {
@@ -268,14 +268,14 @@ class JobStore:
             facts_set[f"{path}.started_at"] = facts.started_at
         query: Document = {"_id": job_id, path: {"$exists": True}, f"{path}.exit": {"$exists": False}}
         recorded = self._change(query, facts_set)
-        # nothing is wrong if it was really lost, or was stopped because it was given up
+        # there is nothing to correct if the attempt was really lost, or was stopped because it was given up
         if recorded is None and not (facts.lost or facts.refused) and facts.stopped_by not in _GIVEN_UP:
             return self._correct(job_id, attempt, facts_set)
         return recorded
 
     @state_change("jobs.record_files")
     def record_files(self, job_id: str, attempt: int, kept: FilesKept) -> bool:
-        """Record which files of an ended attempt were stored. Returns whether the job has that attempt's end."""
+        """Record which files of an ended attempt were stored. Returns whether the attempt's end is recorded."""
         path = f"attempts.{attempt}.exit"
         found = self._jobs.update_one(
             {"_id": job_id, path: {"$exists": True}}, {"$set": {f"{path}.files": kept.model_dump()}}
@@ -296,7 +296,7 @@ class JobStore:
         if (found := self._jobs.find_one(waits, fields)) is None:
             return None
         record = found["attempts"][str(attempt)]
-        # back to the state before the decision. A retry has counted the attempt as a failure, a pause has not
+        # restore the state before the decision: a retry has counted the attempt as a failure, a pause has not
         failures = found["failures"] - (record.get("status") == JobStatus.ERROR)
         as_decided = {
             f"{path}.status": record.get("status"),
@@ -314,7 +314,7 @@ class JobStore:
 
     @state_change("jobs.finish")
     def finish(self, job: Job, outcome: Outcome, *, dead: bool = False) -> Job | None:
-        """End the job. It is not settled until all consequences are carried out."""
+        """End the job. It is not settled yet: the consequences of its end must be carried out."""
         now, step = self._clock(), StatusStep.of(job.status, outcome.status)
         changes: Document = {
             **step.change,
@@ -370,11 +370,11 @@ class JobStore:
         if job_ids:
             Repeating(self._jobs).update_many({"_id": {"$in": job_ids}, "settled": False}, done)
 
-    # --- what is announced of it
+    # --- signals that are to be announced
 
     def to_announce(self, after: str, limit: int) -> list[Job]:
-        """Jobs of which there is something to announce: of the users whose ids come after this one, by their ids, the
-        longest due of each user first.
+        """Up to `limit` jobs with signals to announce, of users whose ids come after `after`: in the order of the
+        users' ids, and for each user the longest due first.
         """
         query = {"user_id": {"$gt": after}, "signals_due": {"$lte": self._clock()}, SET_ASIDE: None}
         return self._documents.find(query, limit, [("user_id", ASCENDING), ("signals_due", ASCENDING)])
@@ -402,8 +402,8 @@ class JobStore:
 
     @state_change("jobs.adopt_calls")
     def adopt_calls(self, limit: int) -> bool:
-        """Have those ended jobs announced whose webhooks a release before this one was to call. Returns whether there
-        may be more of them.
+        """Add signals to ended jobs whose webhooks an older release had still to call, so that they are called.
+        Returns whether there may be more such jobs.
         """
         due = {"user_id": {"$gt": ""}, "webhooks_due": {"$lte": self._clock()}, "webhooks.0": {"$exists": True}}
         fields = {"webhooks_due": 1, "webhooks": 1, "webhooks_delivered": 1}
@@ -428,8 +428,9 @@ class JobStore:
 
     @state_change("jobs.request_cancel")
     def request_cancel(self, job_id: str, by: str | None = None) -> Job | None:
-        """Record that the job is to be cancelled; `None` if it is final or a cancellation was asked for before. From
-        now on it answers no repeated request. `attend_at` makes sure that the cancellation is carried out.
+        """Record that the job is to be cancelled. From now on it answers no repeated request. Returns `None` if the
+        job is final, or if its cancellation was asked for before. `attend_at` makes sure that the cancellation is
+        carried out.
         """
         now = self._clock()
         unasked = {"_id": job_id, "status": {"$in": _LIVE}, "cancel_requested_at": {"$exists": False}}
@@ -443,8 +444,8 @@ class JobStore:
 
     @state_change("jobs.request_pause")
     def request_pause(self, job_id: str, by: str | None = None, why: str | None = None) -> Job | None:
-        """Ask for the pause of a job that a node has, or may have. `None` if none has it, its attempt has ended, or
-        the job is to be stopped already. `why` is for people.
+        """Record that a job which a node has, or may have, is to be paused. Returns `None` if no node can have it, or
+        if it is already to be paused or cancelled. `why` is a sentence for people.
         """
         now = self._clock()
         unasked = {"cancel_requested_at": {"$exists": False}, "pause_requested_at": {"$exists": False}}
@@ -458,7 +459,7 @@ class JobStore:
 
     @state_change("jobs.pause")
     def pause(self, job: Job, message: str, expires_at: datetime | None, by: str | None = None) -> Job | None:
-        """Have the job wait until it is resumed. `None` if it has gone on since it was read."""
+        """Let the job wait until it is resumed. Returns `None` if it has changed since it was read."""
         now, step = self._clock(), StatusStep.of(job.status, JobStatus.PAUSED)
         changes: Document = {**step.change, "message": message, **_kept_frontier(job), **_frontier(job)}
         changes["pause_requested_at"] = job.pause_requested_at or now
@@ -479,7 +480,9 @@ class JobStore:
 
     @state_change("jobs.resume")
     def resume(self, job: Job, by: str | None = None) -> Job | None:
-        """Have the job wait for a slot again, in the order of its age. `None` if it is not paused any more."""
+        """Let the job wait for a slot again, with the rank of its age. Returns `None` if it is not paused
+        any more.
+        """
         now = self._clock()
         place = {"lane": str(job.partition), "rank": rank(job.created_at, job.priority), "not_before": now}
         return self._change(
@@ -491,35 +494,35 @@ class JobStore:
 
     @state_change("jobs.begin_anew")
     def begin_anew(self, job_id: str, node: str, why: str) -> None:
-        """Have a waiting or paused job begin anew, because the state of its last attempt is gone from the node."""
+        """Let a waiting or paused job start over, because the node has lost the state of its last attempt."""
         waits: Document = {"_id": job_id, "prefer": node, "status": {"$in": [JobStatus.PENDING, JobStatus.PAUSED]}}
-        paused = {"message": f"paused: it begins anew when it is resumed, because {why}", "prefer": None}
+        paused = {"message": f"paused: when it is resumed, it starts over, because {why}", "prefer": None}
         if self._change({**waits, "status": JobStatus.PAUSED}, paused) is None:
             self._change(waits, {"prefer": None})
 
     def to_attend(self, before: datetime, limit: int, but: Sequence[str] = ()) -> Iterator[Job]:
-        """Jobs that a beat must attend to by `before`, the longest due first, without those with the ids `but`. They
-        are read lazily. Pending jobs are not among them, because workers attend to those.
+        """Jobs that a beat must attend to by `before`, the longest due first, without jobs with the ids `but`. They
+        are read lazily. Pending jobs are left out, because workers attend to them.
         """
         due: Document = {"attend_at": {"$lte": before}, **({"_id": {"$nin": list(but)}} if but else {})}
         others = [status for status in JobStatus if status is not JobStatus.PENDING]
         # usually no job is due, and this one query shows that
         if self._jobs.find_one({**due, "status": {"$in": others}}, {"_id": 1}) is None:
             return iter(())
-        # jobs whose start time has come are left to the tick
+        # jobs whose start time has come are left out: the beat's tick starts them
         scheduled = {"$nor": [{"held": None, "not_before": {"$lte": before}}]}
         queries = [
             {**due, "status": status, **(scheduled if status is JobStatus.SCHEDULED else {})} for status in others
         ]
-        # an index finds each of these, past all pending jobs, however many there are
+        # an index answers each of these queries without reading the pending jobs, however many there are
         found = (self._jobs.find(query, sort=[("attend_at", ASCENDING)], limit=limit) for query in queries)
         first = merge(*found, key=_due_at)
         return (job for _, job in self._documents.each(first) if job is not None)
 
     @state_change("jobs.attended")
     def attended(self, job: Job, again: float | None = None) -> bool:
-        """Record that nothing is left to do for the job, or nothing for `again` seconds. False, and nothing is
-        changed, if `attend_at` has changed since `job` was read, because then another process attends to it.
+        """Record that there is nothing to do for the job any more, or for `again` seconds. If `attend_at` has changed
+        since the job was read, another process attends to it: then this changes nothing, and returns false.
         """
         later = None if again is None else {"$set": {"attend_at": self._clock() + timedelta(seconds=again)}}
         as_read = {"_id": job.id, "attend_at": job.attend_at}
@@ -533,7 +536,7 @@ class JobStore:
 
     @state_change("jobs.delete")
     def delete(self, *job_ids: str) -> int:
-        """Delete those of the jobs that have ended and are settled. Returns how many were deleted."""
+        """Delete the jobs that are settled. Returns how many were deleted."""
         return Repeating(self._jobs).delete_many({"_id": {"$in": job_ids}, "settled": True}).deleted_count
 
     def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
@@ -544,7 +547,7 @@ class JobStore:
         except OperationFailure as error:
             if error.code not in UNSTORABLE:
                 raise
-        # an older version kept all attempts in the job, until the document had no room left
+        # older releases kept all attempts in the job, until the document had no room left
         self.attempts.supersede(query["_id"])
         return self._write(query, update)
 
@@ -557,13 +560,13 @@ def _signal(job: Job, turn: Turn, at: datetime, outcome: Outcome) -> JobSignal:
 
 
 def _signalled(count: int) -> Document:
-    """A condition that so many signals were announced: of a job that has announced none it may be absent."""
+    """A condition that this many signals were announced. If there were none, the field may be absent."""
     return {"signalled": count} if count else {"$or": [{"signalled": 0}, {"signalled": {"$exists": False}}]}
 
 
 def _signals(known: Sequence[JobSignal]) -> Document:
-    """A condition that no signal was added to these. The last one is compared, too, because a full list loses its
-    first one with each that is added.
+    """A condition that no signal was added after these. It compares the last signal, too, because a full list keeps
+    its length: each added signal pushes out the first.
     """
     place = len(known) - 1
     last = known[-1].model_dump(include={"turn", "at", "url"}) if known else {}
@@ -572,13 +575,15 @@ def _signals(known: Sequence[JobSignal]) -> Document:
 
 
 def _due_at(document: Document) -> datetime:
-    """When the job is due. One whose time Python cannot hold comes first, and is found to be unreadable."""
+    """When the job is due. A job with a time that Python cannot represent comes first, and then turns out to be
+    unreadable.
+    """
     at = document["attend_at"]
     return at if isinstance(at, datetime) else _FIRST
 
 
 def _decided_on(job: Job) -> Document:
-    """A condition that the attempt is still recorded as lost, if the decision was made from that."""
+    """A condition that the attempt is still recorded as lost, if the decision was based on that."""
     current = job.current
     if current is None or current.attempt != job.attempt or current.exit is None or not current.exit.lost:
         return {}
@@ -586,7 +591,7 @@ def _decided_on(job: Job) -> Document:
 
 
 def _next_node(job: Job) -> Document:
-    """Avoid the node of the failed attempt; but prefer it if the attempt can go on there."""
+    """Avoid the node of the failed attempt, unless the next attempt can continue there: then prefer it."""
     if (last := job.current) is None:
         return {"avoid": [], "prefer": None}
     if last.exit and last.exit.can_go_on:
@@ -595,7 +600,7 @@ def _next_node(job: Job) -> Document:
 
 
 def _kept_frontier(job: Job) -> Document:
-    """Prefer the node where the paused attempt can go on. An attempt that was not started changes nothing."""
+    """Prefer the node where the paused attempt can continue. An attempt that was never started changes nothing."""
     last = job.current
     if job.status is not JobStatus.RUNNING or last is None or last.exit is None or last.exit.refused:
         return {}
@@ -603,8 +608,8 @@ def _kept_frontier(job: Job) -> Document:
 
 
 def _frontier(job: Job) -> Document:
-    """From which frontier the next attempt may go on. An attempt that was not started has changed nothing. One that
-    is lost may have left one, and only its node can tell.
+    """The first attempt with a frontier that the next attempt may continue from. An attempt that was never started
+    changes nothing. A lost attempt may have left a frontier: only its node knows.
     """
     last = job.current
     if job.status is not JobStatus.RUNNING or last is None or last.exit is None:

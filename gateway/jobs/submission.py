@@ -30,9 +30,10 @@ from gateway.traced import traced
 log = structlog.get_logger()
 Result = TypeVar("Result")
 
-#: Rounds in which two requests may replace each other; more rounds mean that something else is wrong.
+#: How often the insertion is tried while other requests keep replacing the job. More means that something is wrong.
 _MAX_ROUNDS = 20
-#: The event loop itself checks up to this many start URLs, in a few milliseconds. A thousand would delay all others.
+#: The event loop itself checks up to this many start URLs, in a few milliseconds. A thousand would delay other
+#: requests.
 _FEW_URLS = 50
 
 
@@ -41,7 +42,7 @@ class RequestedCrawl(NamedTuple):
 
     by: Requester
     crawl: CrawlOrder
-    #: Whether the request named no version, so that `spec` has the one that was the latest at that moment.
+    #: Whether the request named no version, so that the latest version at that moment was put into `spec`.
     pinned: bool = False
 
     @property
@@ -85,7 +86,9 @@ class Receipt(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Submission:
-    """Deduplicated submission: the Redis key answers repeats, MongoDB's unique `live_key` decides."""
+    """Deduplicated submission: the key in Redis answers repeated requests fast; MongoDB's unique `live_key`
+    decides.
+    """
 
     _jobs: JobStore
     _schedules: ScheduleStore
@@ -122,8 +125,8 @@ class Submission:
         return Receipt(mine.job_id, cached=False) if receipt.job_id == mine.job_id else receipt
 
     async def look(self, order: RequestedCrawl) -> Receipt | None:
-        """The existing job that would answer the order now; `None` if there would be a new one. Nothing is claimed or
-        written. Raises what `submit` raises before it looks for a job.
+        """The existing job that would answer the order now; `None` if a new job would be made. Claims and writes
+        nothing. Raises what `submit` raises for an order that is not valid.
         """
         order, identity, key = await self._identify(order)
         if order.spec.ignore_cache:
@@ -144,7 +147,7 @@ class Submission:
 
     async def _pin(self, order: RequestedCrawl) -> RequestedCrawl:
         if order.spec.project == DEFAULT_PROJECT:
-            # this needs no look-up, so it needs no thread, and it changes nothing
+            # for this project, `pin` only checks the spec, without a database, so it needs no thread
             self._check.pin(order.spec)
             return order
         spec = await self._run(self._check.pin, order.spec)
@@ -163,7 +166,8 @@ class Submission:
         try:
             return await self._run(self._materialise, order, identity, claimed)
         except errors.DiscoveryBotError as error:
-            # the key must not answer the next, corrected request; but a helper keeps it: its owner may be admitted
+            # the key must not answer the next, corrected request. But a request that has not claimed the key leaves
+            # it when there is no room: the request that claimed it may still be admitted
             if not (helping and isinstance(error, errors.TooManyError)):
                 await self._dedupe.withdraw(key, claimed)
             raise
@@ -172,7 +176,7 @@ class Submission:
         await self._dedupe.confirm(key, claimed, job_id)
         if job_id == claimed.job_id:
             return
-        # another job has won. If it failed before the key named it, only this removes the key
+        # another job has answered. If that job failed before the key named it, nobody else removes the key
         if not await self._may_answer(job_id):
             await self._dedupe.withdraw(key, Entry(job_id, claimed.at_ms, confirmed=True))
 
@@ -185,7 +189,7 @@ class Submission:
         return job.status in GOOD_STATUSES or not (job.is_final or job.cancel_requested_at)
 
     def _materialise(self, order: RequestedCrawl, identity: str, entry: Entry) -> Receipt:
-        """Find or insert the one job for this request: the job that `entry` names, or the one with the live key."""
+        """Find or insert the job for this request: the job that `entry` names, or the job with the live key."""
         with mongo_errors():
             self._check.means(order.spec)
             for _ in range(_MAX_ROUNDS):
@@ -194,7 +198,7 @@ class Submission:
                 receipt = self._insert(order, identity, entry)
                 if receipt is not None:
                     return receipt
-        raise errors.ConflictError("the same crawl is being started and ended over and over; ask again")
+        raise errors.ConflictError("the same crawl keeps starting and ending; ask again")
 
     def _insert(self, order: RequestedCrawl, identity: str, entry: Entry) -> Receipt | None:
         try:
@@ -207,11 +211,11 @@ class Submission:
             return known
         except errors.JobExistsError:
             if self._jobs.get(entry.job_id).fingerprint != identity:
-                # the key names another request's job, which must never answer this one
+                # the entry names the job of another request, which must never answer this one
                 return self._insert(order, identity, entry._replace(job_id=new_job_id()))
             return self._joined(order, entry.job_id, _moment(entry))
         except errors.LiveTwinError:
-            # `None` if the other job has just ended, or must first give up its live key
+            # `None` if the other job has just ended, or if its live key is to be taken in the next round
             return self._join(order, identity)
         except errors.IdempotencyConflictError:
             if (known := self._find_idempotent(order, identity)) is None:
@@ -225,7 +229,7 @@ class Submission:
         return Receipt(job_id, cached=False)
 
     def _find_present(self, order: RequestedCrawl, identity: str, entry: Entry) -> Receipt | None:
-        """An existing job that answers the request, although no further job is admitted."""
+        """The existing job that answers the request although no new job is admitted; `None` if there is none."""
         with suppress(errors.JobNotFoundError):
             if self._jobs.get(entry.job_id).fingerprint == identity:
                 return self._joined(order, entry.job_id, _moment(entry))
@@ -264,7 +268,7 @@ class Submission:
 
 
 def _was_asked_by(job: Job, order: RequestedCrawl) -> bool:
-    """Whether the order is the job's request, repeated after the project was deployed again."""
+    """Whether the order repeats the job's request, apart from a version that was deployed in between."""
     version = job.spec.version if order.pinned else order.spec.version
     then = order.spec.model_copy(update={"version": version, "replaced": job.spec.replaced})
     return job.fingerprint == fingerprint(order.user_id, then)

@@ -1,4 +1,4 @@
-"""A job's life, moment by moment: asked for, waiting and why, attempts, pauses, cancellation, end."""
+"""The timeline of a job: when it was submitted, why it waited, its attempts, pauses, cancellation and end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class MomentKind(StrEnum):
     SUBMITTED = "submitted"
     #: It waits for its start time.
     SCHEDULED = "scheduled"
-    #: It waits for a slot, or for what `reason` names.
+    #: It waits, for the `reason`.
     WAITING = "waiting"
     #: A node has accepted an attempt.
     DISPATCHED = "dispatched"
     #: The attempt's process has begun.
     STARTED = "started"
-    #: The attempt is over; the job need not be.
+    #: The attempt is over, but perhaps not the job.
     ATTEMPT_ENDED = "attempt_ended"
     PAUSE_REQUESTED = "pause_requested"
     PAUSED = "paused"
@@ -37,9 +37,9 @@ class Moment(NamedTuple):
     until: datetime | None = None
     attempt: int | None = None
     node: str | None = None
-    #: Why it waits; `None` while no worker has looked at it.
+    #: Why the job waits; `None` if no worker has looked at it yet.
     reason: WaitingReason | None = None
-    #: The status of the attempt, or of the job.
+    #: The status of the ended attempt, or of the ended job.
     status: JobStatus | None = None
     message: str | None = None
     #: The user who asked for it.
@@ -53,7 +53,9 @@ _ENDS_A_WAIT = frozenset(
 
 
 def timeline(job: Job) -> list[Moment]:
-    """The job's moments in the order of time. A job that is older than histories has only the last reason to wait."""
+    """The job's moments, the oldest first. For a job of an older release, which kept no history, only the last
+    waiting reason is known.
+    """
     due = _due(job)
     known = sorted(_known(job, due), key=lambda moment: moment.at)
     return [_lasting(moment, known[number + 1 :]) for number, moment in enumerate(known)]
@@ -65,7 +67,7 @@ def _known(job: Job, due: datetime) -> Iterator[Moment]:
         ahead = job.status is JobStatus.SCHEDULED
         yield Moment(job.created_at, MomentKind.SCHEDULED, until=None if ahead else due)
     if job.status is not JobStatus.SCHEDULED:
-        # without a reason until a worker has checked it
+        # the reason is not known until a worker has looked at the job
         yield Moment(due, MomentKind.WAITING)
     yield from map(_of_step, job.history)
     if job.waiting_reason and not any(step.kind is StepKind.WAITS for step in job.history):
@@ -79,7 +81,7 @@ def _known(job: Job, due: datetime) -> Iterator[Moment]:
 
 
 def _due(job: Job) -> datetime:
-    """When the job could have begun first. Later events may have moved `not_before`."""
+    """The earliest time at which the job could have started. Later events may have changed `not_before`."""
     if job.slot:
         return max(job.created_at, job.slot.due)
     since = [step.at for step in job.history] + [attempt.dispatched_at for attempt in job.attempts.values()]

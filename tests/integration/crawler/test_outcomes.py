@@ -115,7 +115,7 @@ def test_a_crawl_that_found_nothing_says_so(run: Run, site: Site) -> None:
 # --- what fails before the first page: the first error is the cause
 
 REFUSED = "StoreError: error 111 connecting to localhost:9"
-UNSET = "KeyError: 'SHOP_TOKEN' (there is no such variable: `discoverybot env set SHOP_TOKEN --project …`)"
+UNSET = "KeyError: 'SHOP_TOKEN' (the variable is not set: `discoverybot env set SHOP_TOKEN --project …`)"
 #: Spider and what its `start()` raises → message, and whether it is tried again.
 FAILURES = {
     "fails_in_start": ("start() raised ValueError: which category?", False),

@@ -86,7 +86,7 @@ def test_a_run_that_collapses_half_way_is_paused_and_says_why(platform: Platform
     assert "for dataset prices it is not normal" in step.message
     paused = stopped(platform, asked)
     assert paused.status is JobStatus.PAUSED
-    assert paused.message == f"paused: {step.message} Resumed, it goes on where it is, on node n1"
+    assert paused.message == f"paused: {step.message} When it is resumed, it continues where it stopped, on node n1"
     assert (watched.run.state, [(one.code, one.field) for one in watched.run.findings]) == (
         RunState.PAUSED, [("field_collapsed", "price")],
     )  # fmt: skip

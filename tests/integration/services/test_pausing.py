@@ -50,7 +50,7 @@ def test_a_running_crawl_is_stopped_frees_its_slots_and_keeps_its_site_and_its_k
     assert platform.double.requests[-1][1]["why"] == "pause"
     paused = stopped(platform, job)
     assert (paused.status, paused.prefer, paused.failures) == (JobStatus.PAUSED, "n1", 0)
-    assert paused.message == "paused: it goes on where it is, on node n1"
+    assert paused.message == "paused: when it is resumed, it continues where it stopped, on node n1"
     assert paused.live_key == job.live_key
     assert paused.progress
     assert paused.progress.completed_pages == 3
@@ -150,7 +150,7 @@ def test_a_crawl_that_dies_while_it_is_to_be_paused_is_paused(
     job = running(platform)
     pausing.pause(job.id)
     paused = stopped(platform, job, report=None, stopped_by=None, can_go_on=False, **facts)
-    assert (paused.status, paused.message) == (JobStatus.PAUSED, "paused: it begins anew when it is resumed")
+    assert (paused.status, paused.message) == (JobStatus.PAUSED, "paused: when it is resumed, it starts over")
 
 
 def test_a_pause_costs_no_retry(platform: Platform, pausing: Pausing) -> None:
@@ -256,7 +256,7 @@ def test_a_paused_job_says_that_it_begins_anew_once_a_full_disk_has_taken_what_i
     assert platform.jobs.get(job.id).prefer == "n1"
     platform.jobs.begin_anew(job.id, "n1", "the disk of node n1 was full")
     told = platform.jobs.get(job.id)
-    assert told.message == "paused: it begins anew when it is resumed, because the disk of node n1 was full"
+    assert told.message == "paused: when it is resumed, it starts over, because the disk of node n1 was full"
     assert told.prefer is None
     pausing.resume(resumed.id)
     platform.jobs.begin_anew(resumed.id, "n1", "the disk of node n1 was full")

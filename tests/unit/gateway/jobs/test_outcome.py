@@ -261,7 +261,7 @@ def test_the_message_of_a_crash_has_all_of_its_exception(log_tail: str, words: s
 def test_a_variable_that_is_not_set_is_named_with_the_command_that_sets_it_and_not_waited_for(file: str) -> None:
     frame = f'  File "{file}", line 679, in __getitem__\n    raise KeyError(key) from None\n'
     crashed = decide(ended(None, exit_code=1, log_tail=f"{FRAME}{frame}KeyError: 'API_KEY'\n"))
-    assert "KeyError: 'API_KEY' (there is no such variable: `discoverybot env set API_KEY" in crashed.message
+    assert "KeyError: 'API_KEY' (the variable is not set: `discoverybot env set API_KEY" in crashed.message
     assert (crashed.reason, crashed.retryable) == (Reason.VARIABLE_MISSING, False)
 
 
