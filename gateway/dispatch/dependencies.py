@@ -1,4 +1,6 @@
-"""The requirements of a version, beside Scrapy: puts them into its egg, and asks nodes whether they are installed."""
+"""The libraries that a version requires besides Scrapy: puts the list into its egg, and asks nodes how their
+installation has gone.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ _AT_ONCE = 8
 def put_requirements(egg: Path, requirements: bytes) -> None:
     """Add the requirements to the egg as a file, so that they are stored, delivered and replaced together with it.
 
-    Raises `InvalidRequestError` if `egg` is no egg or has requirements already, or if these are too large or no text.
+    Raises `InvalidRequestError` if `egg` is not an egg or already has requirements, or if these are too large or not
+    text.
     """
     if len(requirements) > MAX_REQUIREMENTS:
         raise InvalidRequestError("requirements", f"is larger than {MAX_REQUIREMENTS >> 20} MiB")
@@ -46,7 +49,8 @@ def put_requirements(egg: Path, requirements: bytes) -> None:
             if REQUIREMENTS in archive.namelist():
                 raise InvalidRequestError("requirements", f"come with the egg already ({REQUIREMENTS})")
         with zipfile.ZipFile(egg, "a") as archive:
-            # with a fixed time: the same egg and requirements give the same file, which is not unpacked again
+            # `ZipInfo` has a fixed time: so the same egg and requirements give the same file, and nodes that have it
+            # need not unpack it again
             archive.writestr(zipfile.ZipInfo(REQUIREMENTS), requirements, zipfile.ZIP_DEFLATED)
     except (zipfile.BadZipFile, RuntimeError, ValueError, OverflowError, struct.error) as error:
         raise not_an_egg(f"the ZIP file cannot be read ({error})") from None
@@ -65,15 +69,16 @@ class _Said(BaseModel):
     reason: str | None = None
     packages: tuple[str, ...] = ()
     log: str = ""
-    #: What a lenient node has changed: distributions that are not declared, and the day (ISO) of all versions.
+    #: Distributions that are not declared, and that a lenient node has added.
     added: tuple[str, ...] = ()
+    #: The day (ISO) as of which a lenient node has chosen all versions; empty if it has chosen today's.
     as_of: str = ""
-    #: Packages that are newer than they are pinned, because the pinned versions cannot be built.
+    #: Packages that are newer than their pinned versions, because these cannot be built.
     raised: tuple[str, ...] = ()
 
 
 class NodeDependencies(NamedTuple):
-    """How the installation of what a version depends on has gone on one node."""
+    """How the installation of a version's requirements has gone on one node."""
 
     node: str
     #: `none` (the version has no requirements), `building`, `ready`, `failed`; `unknown` if the node does not answer,
@@ -81,16 +86,17 @@ class NodeDependencies(NamedTuple):
     state: str
     #: Why the installation failed, or why the state is unknown.
     message: str | None = None
-    #: That cause as a code.
+    #: The same as a code.
     reason: Reason | None = None
-    #: What is installed, as `name==version`.
+    #: The installed packages, as `name==version`.
     packages: tuple[str, ...] = ()
     log: str = ""
-    #: Advisories about what is installed, and what the node has changed so that the version runs, as sentences.
+    #: Sentences for the user: known vulnerabilities of installed packages, and what the node has changed so that the
+    #: version runs.
     warnings: tuple[str, ...] = ()
 
 
-#: Versions before this one have a hole that concerns crawls, and its advisory.
+#: Packages with a vulnerability that concerns crawls: the first version without it, and the advisory.
 _MENDED = {"scrapy": (Version("2.17"), "GHSA-76g3-c3x4-crvx, downloads by s3://, which crawls here cannot make")}
 
 
@@ -98,9 +104,9 @@ def _warnings(said: _Said) -> Iterator[str]:
     if said.added:
         yield f"not declared, and added: {', '.join(said.added)} (declare it, in requirements.txt or pyproject.toml)"
     if said.raised:
-        yield f"newer than they are pinned, because those versions cannot be built: {', '.join(said.raised)}"
+        yield f"newer than pinned, because the pinned versions cannot be built: {', '.join(said.raised)}"
     if said.as_of:
-        yield f"it runs with what there was on {said.as_of}, because with what there is today it does not"
+        yield f"it runs with the versions of {said.as_of}, because it does not run with today's"
     for package in said.packages:
         name, _, version = package.partition("==")
         with suppress(KeyError, InvalidVersion):
@@ -118,8 +124,8 @@ class Dependencies:
     _clock: Clock = utc_now
 
     def of(self, project: str, version: str) -> list[NodeDependencies]:
-        """How the installation has gone on every living node. A refused version is not stored, but nodes keep its log
-        for a while.
+        """How the installation has gone on every living node. This also works for a version that nodes have refused:
+        it is not stored, but nodes keep its log for a while.
 
         Raises `ConflictError` if there is no living node, `VersionNotFoundError`, `UnavailableError`.
         """
@@ -129,7 +135,7 @@ class Dependencies:
             nodes = [node for node in self._nodes.all(attempts=False) if node.is_alive(now, self._dead_after)]
             kept = self._eggs.get(egg)
         if not nodes:
-            raise ConflictError("no crawl node is alive that could say it")
+            raise ConflictError("no crawl node is alive that could be asked")
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="dependencies-of") as threads:
             answers = list(threads.map(lambda node: self._ask(node, egg), nodes))
         is_kept = kept is not None and kept.content is not None
@@ -145,7 +151,7 @@ class Dependencies:
         try:
             answer = _Said.model_validate(said)
         except ValidationError:
-            return NodeDependencies(node.id, "unknown", "its answer is of another release")
+            return NodeDependencies(node.id, "unknown", "its answer has the format of another release")
         reason = reason_of(answer.reason)
         warnings = tuple(_warnings(answer))
         return NodeDependencies(node.id, answer.state, answer.message, reason, answer.packages, answer.log, warnings)

@@ -1,4 +1,6 @@
-"""Deploys a project's egg to every live node, returns their answers, and stores the egg for nodes that come later."""
+"""Deploys a project's egg to all live nodes, returns their answers, and stores the egg for nodes that are added
+later.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ log = structlog.get_logger()
 
 #: How many nodes are sent the egg at the same time.
 _AT_ONCE = 4
-#: Tries to store the egg: another request may deploy the same version between our read and our write.
+#: How often storing the egg is tried: another request may deploy the same version between our read and our write.
 _TRIES = 5
 
 
@@ -49,9 +51,9 @@ class NodeAnswer(NamedTuple):
     #: Why the node did not accept the egg, in words and as a code; older nodes give no code.
     message: str | None = None
     reason: Reason | None = None
-    #: The node has read the egg and refused it.
+    #: Whether the node has read the egg and refused it.
     refused: bool = False
-    #: The node is still installing what the egg depends on.
+    #: Whether the node is still installing the egg's requirements.
     installing: bool = False
     #: What the node reports about each spider.
     infos: tuple[SpiderInfo, ...] = ()
@@ -84,15 +86,16 @@ class Deployment:
     _clock: Clock = utc_now
 
     def deploy(self, project: str, version: str, egg: Path, wait: float | None = None) -> list[NodeAnswer]:
-        """Send the egg to every live node, and return their answers. The version is the project's latest once the
-        first node accepts it; nodes that cannot be reached get the egg later. Repeating a deployment is safe.
+        """Send the egg to every live node, and return their answers. The version becomes the project's latest once
+        the first node accepts it; nodes that cannot be reached get the egg later. Repeating a deployment is safe.
 
-        Each node may install for `wait` seconds what the egg depends on. A node that needs longer says so in its
-        answer. Without `wait` each node uses its own limit, and it is an error if none has accepted the egg by then.
+        Each node may spend `wait` seconds on installing the egg's requirements. A node that needs longer says so in
+        its answer. Without `wait` each node uses its own limit, and it is an error if none has accepted the egg by
+        then.
 
-        Raises `InvalidRequestError` if `egg` is no egg, or if all nodes refuse it; `NodeError`, whose detail has the
-        answers, if some nodes refuse it or no node could be reached; `ConflictError` if there is no live node, or
-        if another egg was deployed as this version at the same moment; `UnavailableError`.
+        Raises `InvalidRequestError` if `egg` is not an egg, or if all nodes refuse it; `NodeError`, with the answers
+        in its detail, if some nodes refuse it or no node could be reached; `ConflictError` if there is no live node,
+        or if another egg was deployed as this version at the same moment; `UnavailableError`.
         """
         check_egg(project, egg)
         nodes = self._living()
@@ -134,7 +137,7 @@ class Deployment:
                 self._eggs.discard(content)
 
     def _keep(self, egg: Egg, content: Content, spiders: Sequence[SpiderInfo] = ()) -> bool:
-        """Store this content as the version. False if the version has the same content already."""
+        """Store this content as the version. Returns false if the version already has the same content."""
         for _ in range(_TRIES):
             before = self._eggs.get(egg)
             if before and before.content and before.content.sha256 == content.sha256:
@@ -187,7 +190,7 @@ _MOST_UPDATED = 200
 
 class NodeRemoval(NamedTuple):
     node: str
-    #: The node no longer has the version.
+    #: Whether the version is gone from the node.
     removed: bool
     #: Why the node still has the version; it is removed once the node can be reached.
     message: str | None = None
@@ -205,10 +208,10 @@ class Undeployment:
     _clock: Clock = utc_now
 
     def delete(self, project: str, version: str) -> list[NodeRemoval]:
-        """Delete the version in MongoDB first, so that no worker delivers it again, and then from the nodes. Returns
-        the result for each node that had it.
+        """Delete the version from MongoDB first, so that no worker delivers it again, and then from the nodes.
+        Returns the result for each node that had it.
 
-        Raises `InvalidRequestError` for our own project, `VersionNotFoundError`, `UnavailableError`.
+        Raises `InvalidRequestError` for the default project, `VersionNotFoundError`, `UnavailableError`.
         """
         if project_name(project) == DEFAULT_PROJECT:
             raise InvalidRequestError("project", f"{project!r} is the platform's own project, which has no egg")
@@ -230,8 +233,8 @@ class Undeployment:
         return removals
 
     def _remove(self, node: Node, egg: Egg, now: datetime) -> NodeRemoval | None:
-        """`None` for a node that did not have the version."""
-        # the node may not have reported yet what was deployed a moment ago, so it is asked in any case
+        """Delete the version from this node. Returns `None` if the node did not have it."""
+        # ask a live node in any case: it may not have reported yet that it has the version
         had_it = egg in node.eggs
         if not node.is_alive(now, self._dead_after):
             left = NodeRemoval(

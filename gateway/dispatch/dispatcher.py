@@ -1,4 +1,6 @@
-"""Fills free slots with the best waiting jobs. The message that wakes a worker is only a reason to look."""
+"""Fills free slots with waiting jobs, in the order of the fair queue. A message only wakes a worker: the worker reads
+the waiting jobs from MongoDB.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,8 @@ from gateway.traced import traced
 
 
 def node_spec(job: Job, assignment: Assignment, given: HandedOver, allowed: Amounts | None = None) -> NodeSpec:
-    """The spec that the node stores: without the variables, because these must never be written to a file. `allowed`:
-    what the attempt may take of its key's budget.
+    """The spec that the node stores. It leaves out environment variables, because they must never be written to a
+    file. `allowed`: how much the attempt may use of its API key's budget.
     """
     seconds = (allowed or {}).get("seconds", job.spec.timeout)
     allowance = None if allowed is None else {name: most for name, most in allowed.items() if name != "seconds"}
@@ -81,26 +83,26 @@ def node_spec(job: Job, assignment: Assignment, given: HandedOver, allowed: Amou
 log = structlog.get_logger()
 #: How many jobs are assigned at once.
 ASSIGNED = 64
-#: How many jobs one query reads: those whose node's answer is missing; running ones whose nodes are to be asked
-#: something; and waiting ones whose new waiting reason is written at once.
+#: How many jobs one query reads: jobs whose node has not answered; running jobs whose nodes are to be asked
+#: something; and waiting jobs that get a new waiting reason.
 OVERDUE, ASKED, NOTED = 100, 1000, 500
-#: Of how many partitions one step checks why their jobs wait.
+#: For how many partitions one step checks why their jobs wait.
 EXPLAINED = 500
 #: Seconds between two looks for waiting jobs; for overdue jobs, on a node or not; at why jobs wait; and at all nodes.
 LOOK_SECONDS, OVERDUE_SECONDS, EXPLAIN_SECONDS, RECONCILE_SECONDS = 0.5, 1.0, 1.5, 2.5
-#: How many nodes are called at once. It is meant for all nodes, because one that answers questions can hang in posts.
+#: How many nodes are called at once. This should be enough for all nodes, because each of them can hang in a post.
 PLACES = 1024
-#: Seconds for which a step waits behind another call to its node. After that the step is given up, unsent.
+#: Seconds for which a step waits behind another call to its node. After that the step is given up without being sent.
 PATIENCE = 2.0
-#: Seconds within which a node must start an attempt; after that it must not start it any more.
+#: Seconds within which a node must start an attempt. It must not start the attempt later.
 START_SECONDS = 120
-#: A node's idea of MongoDB's time may be wrong by this much.
+#: A node's estimate of MongoDB's time may be wrong by this much.
 CLOCK_MARGIN = timedelta(seconds=30)
 #: A job is given up after this many refusals in a row.
 MAX_DISPATCH_FAILURES = 8
 #: Seconds between two looks at a job whose node cannot be asked.
 LATER_SECONDS = 2
-#: The longest backoff of a job that no node has, and of a job that a node may have.
+#: The longest backoff of a job that certainly no node has, and of a job that a node may have.
 MAX_DELAY = timedelta(seconds=60)
 MAX_UNSURE_DELAY = timedelta(seconds=8)
 
@@ -147,10 +149,10 @@ class Dispatch:
     _dead_after: timedelta
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
-    #: Carries the steps out. Default: threads of its own.
+    #: Runs the steps; by default, threads of its own.
     _threads: Executor | None = None
     _health: NodeHealth = field(init=False)
-    #: Wakes up for messages, and looks by itself: no message has to arrive.
+    #: Looks when a message wakes it, and regularly by itself, because messages can get lost.
     loop: Loop = field(init=False)
     tasks: NodeTasks = field(init=False)
     _steps: Steps = field(init=False)
@@ -176,7 +178,7 @@ class Dispatch:
         )
 
     def close(self) -> None:
-        """Look no more, and wait until what is being posted is recorded."""
+        """Stop looking for work, and wait until the posts that are under way are recorded."""
         self.loop.close()
         self._steps.close()
         self.tasks.wait(CALL_SECONDS)
@@ -184,8 +186,9 @@ class Dispatch:
     # --- the look
 
     def look(self, named: Sequence[str] = ()) -> bool:
-        """Assign waiting jobs to free slots, and begin the steps that are due. No node is waited for. Returns whether
-        another look may find more at once. `named` are the jobs that messages asked for. Only the loop calls it.
+        """Assign waiting jobs to free slots, and begin the steps that are due, without waiting for any node. Returns
+        whether another look may find more at once. `named` are the jobs that messages asked for. Only the loop calls
+        this.
         """
         self.tasks.take_back(PATIENCE)
         self._steps.begin()
@@ -193,7 +196,7 @@ class Dispatch:
             return self._assign(named)
 
     def _assign(self, named: Sequence[str]) -> bool:
-        """Give the next jobs their holds and a node each. Returns whether there may be more."""
+        """Give the next jobs their holds, and a node to each. Returns whether there may be more."""
         look = self._fair.look()
         if not named and self._fair.is_empty():
             return False
@@ -204,19 +207,19 @@ class Dispatch:
         for one in tried:
             if job := jobs.get(one.candidate.job_id):
                 self.tasks.add(one.node, self._posting(job, one.node, is_first=True))
-        # there may be more; and if some jobs no longer wait, others may go in their place
+        # if some of the planned jobs no longer wait, others may take their place
         is_blocked = self._give_back(planned, tried, taken, jobs)
         return is_blocked or len(planned) == ASSIGNED or len(jobs) < len(tried)
 
     def _choice(self, busy: Collection[str] = ()) -> NodeChoice:
-        """The choice among the nodes as they were read lately, without eggs that a later deployment has replaced."""
+        """The choice among the recently read nodes, without eggs that a later deployment has replaced."""
         nodes, now = self._nodes.lately(), self._clock()
         having = [node.id for node in nodes if node.eggs and node.is_alive(now, self._dead_after)]
         nodes = without_outdated(nodes, self._copies.outdated(having)) if having else nodes
         return NodeChoice(nodes, now, self._dead_after, configured_projects(self._projects, nodes), busy)
 
     def _plan(self, choice: NodeChoice, look: Selection) -> list[_Planned]:
-        """Choose jobs and their nodes from what is known now; nothing is written."""
+        """Choose jobs and their nodes from what is known now, without writing anything."""
         planned: list[_Planned] = []
         token, until = uuid.uuid4().hex, self._clock() + timedelta(seconds=START_SECONDS)
         while len(planned) < ASSIGNED and (capacity := choice.capacity()) is not None:
@@ -240,8 +243,8 @@ class Dispatch:
         return planned
 
     def _take(self, planned: Sequence[_Planned]) -> tuple[set[tuple[str, str]], list[_Planned]]:
-        """Take the holds before anything is assigned, so that an assigned attempt never lacks one. Returns the holds
-        that were taken, each as its resource and attempt, and the planned jobs that may be assigned.
+        """Take the holds before anything is assigned, so that an assigned attempt always has its holds. Returns the
+        holds that were taken, each as its resource and attempt, and the planned jobs that may be assigned.
         """
         if not planned:
             return set(), []
@@ -261,11 +264,11 @@ class Dispatch:
         taken: set[tuple[str, str]],
         assigned: Collection[str],
     ) -> bool:
-        """Give back the holds of the attempts that are not assigned. Returns whether a job was blocked: then others
-        may go in its place.
+        """Give back the holds of the attempts that are not assigned. Returns whether a job was blocked, so that
+        others may take its place.
         """
         missing = [one for one in tried if one.candidate.job_id not in assigned]
-        # another worker may have taken over what this one has assigned: then that attempt needs its holds
+        # another worker may have taken over an assignment of this one: then the attempt needs its holds
         without = self._queue.without([(one.candidate, one.assignment) for one in missing])
         kept = {one.attempt for one in tried if one.candidate.job_id not in without}
         if taken:
@@ -274,12 +277,12 @@ class Dispatch:
         return any(hindered)
 
     def _hindered(self, one: _Planned, taken: set[tuple[str, str]]) -> bool:
-        """Whether the attempt did not get its `exclusive` resource. If so, block its job."""
+        """Block the job if its attempt did not get its `exclusive` resource. Returns whether it did not."""
         exclusive, job_id = one.candidate.exclusive, one.candidate.job_id
         if exclusive is None:
             return False
         if (exclusive, one.attempt) in taken:
-            # a job that this hold has blocked meanwhile may go now
+            # the hold is given back now: unblock a job that it has blocked meanwhile
             self._completion.admit(exclusive)
             return False
         if blocked := self._queue.block(job_id, why_blocked(exclusive)):
@@ -291,10 +294,10 @@ class Dispatch:
     # --- why jobs wait
 
     def explain_waiting(self, apart: Isolation) -> None:
-        """Every job that waits has the reason for which it waits now; it may have had another one, or none yet.
+        """Write into each waiting job why it waits now, if it has another reason or none yet.
 
-        The reason is that of its partition. So none depends on a look at the job itself, and however many jobs wait,
-        only those are read whose reason changes.
+        All jobs of a partition wait for the same reason. So it can be found without reading the jobs, and however
+        many jobs wait, only those are read whose reason changes.
         """
         partitions = list(islice(self._queue.partitions(self._explained_to), EXPLAINED))
         self._explained_to = str(partitions[-1]) if len(partitions) == EXPLAINED else ""
@@ -330,8 +333,10 @@ class Dispatch:
 
     @traced("post_to_node")
     def _post(self, job: Job, node: Node) -> None:
-        """Raises `NodeUnreachableError`, `NodeRefusedError`; `NeverTakenError` if the node says that it has not taken
-        the attempt: if its answer to the post was lost, or if it refuses the attempt after its time.
+        """Post the attempt, and record that the node has accepted it.
+
+        Raises `NodeUnreachableError`, `NodeRefusedError`. If the node's answer was lost, or the node refuses the
+        attempt after its deadline, the node is asked whether it has taken it: if not, raises `NeverTakenError`.
         """
         if (assignment := job.assignment) is None:
             return
@@ -344,8 +349,8 @@ class Dispatch:
             if taken is None:
                 raise
         except NodeRefusedError as error:
-            # a node that was killed while it took the attempt has a folder of it and nothing else, and is asked for
-            # ever
+            # a node that was killed while it took the attempt has only an empty folder of it. It refuses the attempt,
+            # and would be asked again for ever
             is_late = self._clock() > assignment.until + CLOCK_MARGIN
             if is_late and self._was_taken(job, node) is False:
                 raise NeverTakenError(error.message) from error
@@ -360,17 +365,20 @@ class Dispatch:
                 self._jobs.attend_later(running.id, CANCEL_SECONDS)
 
     def _was_taken(self, job: Job, node: Node) -> bool | None:
-        """Whether the node says that it took the attempt. If it did not, it never will. `None` if it does not say."""
+        """Whether the node says that it took the attempt. If it says no, it never will. `None` if it does
+        not answer.
+        """
         try:
             return self._scrapyd.was_taken(node.url, job.spec.project, _attempt(job))
         except NodeError:
             return None
 
     def _hand_over(self, job: Job, assignment: Assignment, node: Node) -> None:
-        """Post the attempt to its node. Raises `NodeUnreachableError`, `NodeRefusedError`; the latter also if a
-        secret of the project cannot be decrypted here, if the project got variables or settings after a node that
-        knows none was chosen, or if its key's budget has nothing for it. The job then waits, and its message says
-        why.
+        """Post the attempt to its node. Raises `NodeUnreachableError`, `NodeRefusedError`.
+
+        Also raises `NodeRefusedError` without asking the node, so that the job waits with a message, in these cases:
+        a secret of the project cannot be decrypted here; the project was given variables or settings after the choice
+        of a node that does not support them; the budget of its API key is spent.
         """
         try:
             given = self._environment.handed_over(job.spec)
@@ -385,7 +393,7 @@ class Dispatch:
         self._scrapyd.schedule(node.url, node_spec(job, assignment, given, allowed), given.env)
 
     def _allowance(self, job: Job, attempt: int) -> Amounts | None:
-        """What the attempt may take of the budget of the job's key, once that is noted in the job."""
+        """How much the attempt may use of the budget of the job's key. First notes the reservation in the job."""
         if (found := self._jobs.budgets.allowance(job, attempt)) is None:
             return None
         use, allowed = found
@@ -397,33 +405,34 @@ class Dispatch:
         failures = job.dispatch_failures + 1
         log.warning("dispatch_failed", job_id=job.id, error=error.message, failures=failures)
         may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
-        # the node surely has nothing if it says so, or if the first post was refused or surely did not arrive
+        # the node certainly does not have the attempt if it says so, or if the first post was refused or did not
+        # arrive
         if not isinstance(error, NeverTakenError) and (may_have_arrived or not is_first):
             again = self._clock() + min(backoff(failures), MAX_UNSURE_DELAY)
             self._tell(job, self._queue.ask_later(job, error.message, again))
             return
-        # a node at fault rests now, so another node may have the job at once
+        # if the node is at fault, it rests now, and another node may get the job at once
         pause = timedelta() if error.is_nodes_fault else min(backoff(failures), MAX_DELAY)
         failed = self._release(job, pause, error.message, avoid=error.is_nodes_fault)
         if failed is not None and isinstance(error, NodeRefusedError) and error.reason == Reason.BUDGET_SPENT:
             self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, Reason.BUDGET_SPENT, error.message))
             return
         if failed is not None and not error.is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
-            message = f"no node took it after {failures} tries: {error.message}"
+            message = f"no node accepted it after {failures} tries: {error.message}"
             self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, Reason.NO_NODE_TOOK_IT, message))
             return
         self._tell(job, failed)
 
     def _tell(self, before: Job, now: Job | None) -> None:
-        """Publish the job's status if what users see of it has changed."""
+        """Publish the job's status if the part that users see has changed."""
         if now is not None and status_data(now) != status_data(before):
             self._publisher.status(now)
 
     def _release(
         self, job: Job, pause: timedelta = timedelta(), message: str | None = None, *, avoid: bool = False
     ) -> Job | None:
-        """The attempt can never start: free its holds, and let the job wait for its next attempt. `None` if the
-        assignment is no longer this worker's, or if the job was to be stopped; then it is stopped.
+        """Free the holds of an attempt that can never start, and let its job wait for the next attempt. Returns
+        `None` if the assignment is no longer this worker's, or if the job was to be stopped, and is stopped now.
         """
         released = self._queue.release(job, not_before=self._clock() + pause, message=message, avoid=avoid)
         if released is None or job.assignment is None:
@@ -439,7 +448,7 @@ class Dispatch:
     # --- what is overdue
 
     def see_to_overdue(self, apart: Isolation) -> None:
-        """See to jobs whose nodes have not answered, or that must wait no longer."""
+        """Attend to pending jobs whose nodes have not answered, or that are to be stopped."""
         overdue = self._queue.overdue(OVERDUE, self.tasks.busy(), apart.late)
         apart.each(((job.id, job) for job in overdue), self._see_to)
 
@@ -465,8 +474,8 @@ class Dispatch:
                 given.is_trial = True
             self.tasks.add(node, self._posting(job, node, is_first=False))
         elif now > deadline and not (node and (is_there or node.heartbeat_at <= deadline)):
-            # the node can no longer start the attempt, and has not reported after the deadline that it did: the next
-            # attempt may go anywhere
+            # the node can no longer start the attempt. It has either reported after the deadline that it does not
+            # have it, or is not alive. The next attempt may go anywhere
             self._tell(found, self._release(job))
         else:
             message = f"node {given.node} cannot be asked now; it may have taken the attempt"
@@ -476,25 +485,27 @@ class Dispatch:
     # --- running attempts whose nodes are to be asked something
 
     def see_to_running(self, apart: Isolation) -> None:
-        """See to running jobs that are to be stopped, or show no sign of life. One worker asks, again and again."""
+        """Ask the nodes of running jobs that are to be stopped, or that show no sign of life. Only one worker asks
+        about a job at a time; it is repeated until the node has reacted.
+        """
         due = self._queue.running(ASKED, timedelta(seconds=CANCEL_SECONDS))
         apart.each(((job.id, job) for job in due if job.needs_its_node), self._ask)
 
     def _ask(self, job: Job) -> None:
-        # the beat attends to it only after twice the time: workers look CANCEL_SECONDS earlier
+        # twice the time, because workers look CANCEL_SECONDS ahead: so a worker attends to the job before a beat does
         if self._jobs.attended(job, 2 * CANCEL_SECONDS):
             with about(job):
                 (self.cancel if job.stop_reason else self.post_again)(job)
 
     def end_superseded(self, _apart: Isolation) -> None:
-        """Stop attempts that live though their job has gone on without them, or no longer exists."""
+        """Stop attempts that are still alive although their job has a newer attempt, or no longer exists."""
         nodes = [node for node in self._nodes.all(held=()) if node.is_alive(self._clock(), self._dead_after)]
         if not any(node.alive for node in nodes):
             return
         wanted = {str(one.id) for one in self._sweeps.live_attempts()}
         alive = ((node, AttemptId.parse(name)) for node in nodes for name in node.alive if name not in wanted)
         unwanted = [(node, attempt) for node, attempt in alive if attempt]
-        # at random, so that those that go on all the same do not keep the others from being stopped
+        # choose at random, so that attempts that cannot be stopped do not hold up the others
         found = random.sample(unwanted, min(BATCH, len(unwanted)))
         jobs = self._sweeps.jobs(attempt.job_id for _, attempt in found)
         for node, attempt in found:
@@ -505,7 +516,7 @@ class Dispatch:
     # --- nodes that have failed
 
     def see_to_nodes(self, _apart: Isolation) -> None:
-        """Ask nodes that have rested whether they work; forget what failed long ago."""
+        """Ask nodes that have rested whether they work again."""
         now, nodes = self._clock(), self._nodes.lately() if self._nodes.is_any_failing() else []
         for node in nodes:
             if node.is_alive(now, self._dead_after) and self._health.may_be_probed(node, nodes):
@@ -516,11 +527,11 @@ class Dispatch:
         longest = MAX_SILENT_REST_SECONDS if is_silent else MAX_REST_SECONDS
         self._health.note(node.id, Failure(error.message, began_at, longest_rest=longest), node.url)
 
-    # --- calls that are made again if they have no effect
+    # --- calls that are repeated if they have no effect
 
     def cancel(self, job: Job) -> None:
-        """Ask the node to stop the running attempt, to end the job or to pause it. The exit report says how the
-        attempt really ended.
+        """Ask the node to stop the running attempt, because the job is to be cancelled or paused. The exit report
+        says how the attempt really ended.
         """
         attempt = job.current
         if attempt is not None and attempt.exit is None and (node := self._nodes.find(attempt.node)) is not None:
@@ -532,12 +543,12 @@ class Dispatch:
         self.tasks.add(node, NodeStep(f"{why} {project} {attempt}", call))
 
     def post_again(self, job: Job) -> None:
-        """The attempt shows no sign of life: post it to its node again. That changes nothing if the node has it."""
+        """Post an attempt that shows no sign of life to its node again. This changes nothing if the node has it."""
         attempt = job.current
         node = self._nodes.find(attempt.node) if attempt else None
         if attempt is None or node is None or node.is_resting:
             return
-        # keep the first deadline, because the attempt is given up for lost after it
+        # keep the first deadline, because after it the attempt is given up as lost
         until = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
         same = Assignment(attempt=attempt.attempt, node=node.id, token="", until=until, instance=attempt.instance)
         if _is_meant(same, node):
@@ -545,7 +556,9 @@ class Dispatch:
 
 
 def _is_meant(assignment: Assignment, node: Node) -> bool:
-    """False if another machine has taken over the node's name, because that machine does not have the attempt."""
+    """Whether the node is the machine that the attempt was assigned to. Another machine may have taken over the
+    node's name, and does not have the attempt.
+    """
     return assignment.instance in {None, node.instance}
 
 
@@ -554,11 +567,12 @@ def _attempt(job: Job) -> AttemptId:
 
 
 def _in_vain(node: Node, attempt: AttemptId, jobs: Mapping[str, Job | None]) -> Sequence[str]:
-    """The projects under which the node may run an attempt that is not needed. Empty if it is needed, or if its job
-    cannot be read.
+    """The projects in which the node may run this attempt, if the attempt is not needed any more. Empty if it is
+    needed, or if its job cannot be read.
     """
     if attempt.job_id not in jobs:
-        # the job was deleted, so it had ended on another node; this node was away for long and does not know that
+        # only ended jobs are deleted, so the job ended on another node while this node could not be reached for long.
+        # Its project is not known, so all are tried
         return sorted({DEFAULT_PROJECT, *(egg.project for egg in node.eggs)})
     if (job := jobs[attempt.job_id]) is None:
         return ()

@@ -1,4 +1,4 @@
-"""Delivers to a node an egg that it lacks, or has with other content; and removes deleted versions from nodes."""
+"""Delivers eggs to nodes that lack them or have an old content, and removes deleted versions from nodes."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ from gateway.stores.mongo import Document, within
 
 log = structlog.get_logger()
 
-#: Seconds between two looks at what nodes lack.
+#: Seconds between two looks for eggs that nodes lack.
 LOOK_SECONDS = 2.0
-#: Additional seconds if there is no egg at all: a deployment sends the egg to the nodes itself.
+#: Additional seconds if no egg is stored. The first deployment sends its egg to the nodes itself, so this is no
+#: delay.
 NONE_SECONDS = 6.0
 #: Seconds between two clean-ups.
 CLEAN_SECONDS = 600.0
-#: Chunks that no version names after this time were left by a process that died.
+#: If a stored chunk belongs to no version after this time, the process that stored it has died.
 ORPHANED_AFTER = timedelta(hours=1)
-#: How many versions one look delivers, and how many outdated ones it replaces.
+#: How many eggs one look delivers, and how many outdated eggs it replaces.
 BATCH = 20
 #: If a node has not accepted the egg after this time, the next node is tried.
 PATIENCE = timedelta(seconds=20)
@@ -53,17 +54,17 @@ PATIENCE = timedelta(seconds=20)
 # --- the eggs that waiting jobs need and that no node with a free slot has
 
 
-#: Whether another delivery of the egg may begin, for a user whose jobs wait for it, or for none.
+#: Whether another delivery of the egg may begin, for the user whose jobs wait for it; empty: for no user.
 MayHave = Callable[[Egg, str], bool]
 
 
 class EggNeed(NamedTuple):
     egg: Egg
-    #: Its job drives a browser.
+    #: Whether the jobs that need it use a browser.
     render: bool
-    #: Its job needs a node that speaks this protocol.
+    #: The protocol that a node must speak to run them.
     protocol: int = 1
-    #: Whose job it is. Of several users, the first who may have another delivery.
+    #: The user of these jobs; if there are several, the first who may have another delivery.
     user_id: str = ""
 
 
@@ -79,7 +80,7 @@ class EggNeeds:
         another delivery. They are read lazily: two queries find each need, however many jobs have it.
         """
         for requirements in self._queue.requirements():
-            # our own project has no egg, and without a version it is not known which egg to deliver
+            # the default project has no egg, and without a version it is not known which egg to deliver
             if requirements.project == DEFAULT_PROJECT or requirements.version is None or capacity.fits(requirements):
                 continue
             able = capacity.of(requirements)
@@ -91,10 +92,10 @@ class EggNeeds:
 
     @state_change("egg_needs.tell")
     def tell(self, egg: Egg, message: str, limit: int, reason: Reason | None = None) -> list[Job]:
-        """Set the message of jobs that wait for this egg, and its code. Returns the jobs whose message changed, up to
-        `limit`.
+        """Set the message of up to `limit` jobs that wait for this egg, and its code (`reason`). Returns the jobs
+        whose message has changed.
         """
-        # the range of lanes of protocol 1 includes those of newer protocols
+        # the range of protocol 1 includes the partitions of newer protocols
         alike = (Requirements(egg.project, egg.version, render) for render in (False, True))
         partitions: list[Document] = [{"lane": {"$gt": str(one), "$lt": one.end}} for one in alike]
         updated: list[Job] = []
@@ -116,7 +117,7 @@ class EggNeeds:
 class WantedEgg(NamedTuple):
     node: str
     egg: Egg
-    #: The user whose jobs wait for it; empty if it only replaces or removes what the node has.
+    #: The user whose jobs wait for it; empty for a replacement or a removal.
     user_id: str = ""
 
 
@@ -134,8 +135,9 @@ class EggWatch:
     _cleaned_at: float = field(init=False, default=float("-inf"))
 
     def wanted(self, may_have: MayHave) -> Iterator[WantedEgg]:
-        """Eggs that are to be brought to a node or removed from it. It looks every two seconds, and yields nothing in
-        between. `may_have` is asked before each, so that it can count those before.
+        """Yields eggs that are to be delivered to a node or removed from it. It looks every `LOOK_SECONDS`, and
+        yields nothing in between. `may_have` is called before each egg is yielded, so that it can count the earlier
+        ones.
         """
         if self._monotonic() - self._looked_at < LOOK_SECONDS:
             return
@@ -145,7 +147,7 @@ class EggWatch:
             return
         now, nodes = self._clock(), self._nodes.all(attempts=False)
         outdated = self._copies.outdated([node.id for node in nodes if node.is_alive(now, self._dead_after)])
-        # any of them, so that those which cannot be replaced do not hold up the others
+        # choose at random, so that eggs that cannot be replaced do not hold up the others
         for node, egg in random.sample(outdated, min(len(outdated), BATCH)):
             if may_have(egg, ""):
                 yield WantedEgg(node, egg)
@@ -170,8 +172,8 @@ class EggWatch:
             yield WantedEgg(node.id, need.egg, need.user_id)
 
     def _receiver(self, need: EggNeed, able: list[Node], busy: Collection[str]) -> Node | None:
-        """The node with the most free slots that may get the egg; `None` while another node is getting it. Nodes that
-        are `busy` with another egg come last, because one of them may hang.
+        """The node with the most free slots that may get the egg; `None` if there is none, or while another node is
+        getting it. Nodes that are `busy` with another egg come last, because they may hang.
         """
         kept = self._eggs.get(need.egg)
         if kept is None or kept.content is None:
@@ -192,23 +194,25 @@ class EggWatch:
 
 #: Seconds that reading an egg may take. Together with the call to the node this is less than the lease on the copy.
 READ_SECONDS = 20.0
-#: A node reports an egg only some seconds after it has accepted it; before that, another look would send it again.
+#: How long nothing is sent for an egg that a node has accepted: the node reports it only some seconds later, and
+#: until then another look would send it again.
 QUIET = timedelta(seconds=30)
-#: Time before the next try, doubled with each try: after no answer from the node, and after a refusal of the egg.
+#: Time before the next try, doubled with each try: if the node did not answer, and if it refused the egg.
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=2)
 FIRST_REFUSAL, LONGEST_REFUSAL = timedelta(minutes=1), timedelta(hours=1)
 #: How many waiting jobs get a message at once about why they wait.
 TOLD = 200
-#: How many nodes get eggs at once, each one egg at a time; and how many eggs of one project, for one user, and for
-#: nobody (replacements and removals) are on their way or wait behind another one. An egg can hang on import, and its
-#: next delivery on the next node.
+#: How many nodes get eggs at once (each node gets one egg at a time); and how many deliveries may be queued or under
+#: way for one project, for one user, and for no user (replacements and removals). The second limit keeps an egg that
+#: hangs on import, on one node after another, from taking all places.
 PLACES, OF_ONE = 4, 2
-#: Seconds that a delivery waits for what the egg depends on. The node goes on installing it, and is asked again.
+#: Seconds that a delivery waits until the egg's requirements are installed. The node continues to install them, and
+#: is asked again.
 INSTALL_SECONDS = 1.0
 
 
 class EggRefusal(NamedTuple):
-    """A node has read an egg, and does not take it."""
+    """A node has read an egg, and refused it."""
 
     egg: Egg
     sha256: str
@@ -219,7 +223,7 @@ class EggRefusal(NamedTuple):
 
 class DeployFailures(Protocol):
     def refused(self, refusal: EggRefusal) -> None:
-        """Never raises. May be called any number of times for the same."""
+        """Record the refusal. Never raises. May be called any number of times for the same egg."""
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -232,9 +236,9 @@ class EggDelivery:
     _publisher: EventPublisher
     _failures: DeployFailures
     _clock: Clock = utc_now
-    #: Apart from the tasks of crawls, because a delivery takes minutes and no crawl may wait behind it.
+    #: Separate from the tasks of `Dispatch`, because a delivery takes minutes and no crawl may wait behind it.
     tasks: NodeTasks = field(init=False)
-    #: Who has a share in each delivery that is queued or under way.
+    #: The deliveries that are queued or under way, each with the project and user for which it counts.
     _shares: dict[tuple[str, Egg], tuple[str, ...]] = field(init=False, factory=dict)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
 
@@ -243,7 +247,9 @@ class EggDelivery:
         self.tasks = NodeTasks(self._scrapyd, PLACES, self._clock)
 
     def may_have(self, egg: Egg, user_id: str) -> bool:
-        """Whether another delivery may begin: the project and the user (or nobody) have fewer than `OF_ONE`."""
+        """Whether another delivery may begin: both the project and the user have fewer than `OF_ONE`. An empty
+        `user_id` counts as a user.
+        """
         with self._lock:
             taken = Counter(chain.from_iterable(self._shares.values()))
         return all(taken[one] < OF_ONE for one in _sharers(egg, user_id))
@@ -271,9 +277,8 @@ class EggDelivery:
             self._shares.pop(delivery, None)
 
     def bring(self, node_id: str, egg: Egg) -> bool:
-        """Make the node's copy of the version equal to the stored one. It does nothing while another worker brings
-        it, or too soon after the node refused it, and returns whether it did anything. Raises
-        `NodeUnreachableError`.
+        """Make the node's copy of the version equal to the stored one. Does nothing while another worker delivers it,
+        or too soon after the node refused it. Returns whether it did anything. Raises `NodeUnreachableError`.
         """
         node, kept = self._nodes.find(node_id), self._eggs.get(egg)
         if node is None or node.is_resting or kept is None:
@@ -312,7 +317,7 @@ class EggDelivery:
         except NodeRefusedError as error:
             if error.is_nodes_fault:
                 raise
-            # the node no longer has it
+            # the node does not have it any more
             log.info("egg_not_removed", node=node.id, project=copy.project, version=copy.version, why=error.message)
         self._copies.brought(copy, None, self._clock() + QUIET)
         log.info("egg_removed", node=node.id, project=copy.project, version=copy.version)
@@ -330,7 +335,7 @@ class EggDelivery:
             if refused:
                 why = why_not_taken(error)
                 self._failures.refused(EggRefusal(copy.egg, sha256, copy.node, error.message, why))
-            what = "installs what the egg depends on" if goes_on else f"did not take the egg: {error.message}"
+            what = "is installing the egg's requirements" if goes_on else f"did not accept the egg: {error.message}"
             self._tell(copy.egg, f"node {copy.node} {what}", why_not_taken(error))
 
     def _damaged(self, kept: KeptEgg, copy: EggCopy, error: EggDamagedError) -> None:

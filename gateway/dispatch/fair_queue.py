@@ -1,9 +1,10 @@
-"""Which job goes next, and which node is offered it.
+"""The fair queue: chooses the job that goes next, and the node that is offered it.
 
-Of the users with a job that fits, the user with the fewest running crawls is next; of that user's jobs, the best one.
+Among the users with a job that fits, the user with the fewest running crawls is next. Among this user's jobs, the one
+with the lowest rank is next.
 
-If users have equally few crawls, the one whose last turn is longest ago is next. If it were the one whose job has
-waited longest, users who share few slots would have to wait for the whole backlog of the user who came first.
+If several users have the fewest crawls, the user whose last turn is longest ago is next. If the longest-waiting job
+decided instead, users who share few slots would have to wait for the whole backlog of the user who came first.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from gateway.nodes.node import NodeState, user_resource
 from gateway.nodes.store import Node
 from gateway.projects.environment import ProjectStore
 
-#: How many partitions are compared at once. If more wait, the next read goes on with the others.
+#: How many partitions are compared at once. If there are more, the next read continues with the others.
 PARTITIONS = 100
-#: Seconds after which the partitions are read again: the old data no longer shows which job goes next.
+#: Seconds after which the partitions are read again, because the order may have changed.
 FRESH = 1.0
 #: How many users' last turns are remembered.
 REMEMBERED = 10_000
@@ -39,26 +40,26 @@ _USER = user_resource("")
 
 @define(eq=False, repr=False, slots=False)
 class FairQueue:
-    """The fair queue of one process: the users' last turns, and the partitions that the process has read. None of it
-    is stored: if each process is fair, all of them together are fair.
+    """The fair queue of one process: the users' last turns, and the partitions that the process has read. Nothing is
+    stored: if each process is fair, all of them together are fair.
 
-    What it has read may be a second old. That never assigns a job wrongly, because the assignment decides.
+    The data may be a second old. This does no harm, because the assignment checks the job's state again.
     """
 
     _queue: JobQueue
     _holds: HoldStore
     #: How many crawls of one user may run at once; 0 means no limit.
     most: int = 0
-    #: Not MongoDB's clock: if that is turned back by an hour, what was read would count as fresh for an hour.
+    #: Not MongoDB's clock: if that were set back by an hour, the data would count as fresh for an hour.
     _monotonic: Callable[[], float] = time.monotonic
-    #: The best candidates of each partition that was read; no entry is empty.
+    #: The first candidates of each partition that was read; no entry is empty.
     partitions: dict[Partition, deque[Candidate]] = field(init=False, factory=dict)
-    #: Partitions of which all waiting jobs were read.
+    #: The partitions whose waiting jobs were all read.
     _whole: set[Partition] = field(init=False, factory=set)
-    #: `partitions` has all partitions that fit.
+    #: Whether `partitions` contains all partitions that fit.
     _is_all: bool = field(init=False, default=False)
     _read_at: float | None = field(init=False, default=None)
-    #: The next read begins after this partition, if there are more than are compared at once.
+    #: The next read begins after this partition, if there are too many to compare at once.
     _after: str = field(init=False, default="")
     _turn: int = field(init=False, default=0)
     _last: dict[str, int] = field(init=False, factory=dict)
@@ -70,7 +71,7 @@ class FairQueue:
         return Selection(self)
 
     def named(self, job_ids: Sequence[str]) -> None:
-        """Messages ask for these jobs: their partitions may have been empty when the partitions were read."""
+        """Add the partitions of these jobs, which messages asked for: they may have been empty at the last read."""
         if self._read_at is None or not job_ids:
             # the partitions will be read before the next choice
             return
@@ -80,7 +81,7 @@ class FairQueue:
                 self.partitions[partition] = deque(best)
 
     def is_empty(self) -> bool:
-        """Whether no job waits for a slot. It queries MongoDB only if no waiting job is known."""
+        """Whether no job waits for a slot. Queries MongoDB only if no waiting job is known."""
         return not self.partitions and self._queue.is_empty()
 
     def running(self) -> Counter[str]:
@@ -93,8 +94,8 @@ class FairQueue:
         return {user for user, number in self.running().items() if number >= self.most} if self.most else set()
 
     def read(self, capacity: Capacity, but: Collection[str]) -> bool:
-        """Read the best jobs of each partition that fits, without those that were chosen already (`but`). If there
-        are too many partitions, it continues where the last read ended. Returns whether all partitions were read.
+        """Read the first jobs of each partition that fits, without the jobs that were chosen already (`but`). If
+        there are too many partitions, continues where the last read ended. Returns whether all partitions were read.
         """
         behind = self._queue.fronts(capacity.fits, self._after)
         before = takewhile(self._is_before, self._queue.fronts(capacity.fits)) if self._after else ()
@@ -116,10 +117,10 @@ class FairQueue:
         return str(front.candidates[0].partition) <= self._after
 
     def pop(self, partition: Partition, but: Collection[str]) -> Candidate:
-        """Take the best job of the partition. `but` are the jobs that were chosen already."""
+        """Take the first job of the partition. `but` are the jobs that were chosen already."""
         best = self.partitions[partition].popleft()
         if not self._is_all:
-            # the other partitions have a turn before this one has its next
+            # the other partitions have a turn before this one has another
             del self.partitions[partition]
         elif not self.partitions[partition]:
             self._read_on(partition, {*but, best.job_id})
@@ -142,7 +143,7 @@ class FairQueue:
             self.partitions.pop(partition, None)
 
     def last(self, user_id: str) -> int:
-        """The running number of the user's last turn; 0 if the user had none."""
+        """The sequence number of the user's last turn; 0 if the user had none."""
         return self._last.get(user_id, 0)
 
     def count(self, user_id: str) -> None:
@@ -167,9 +168,11 @@ class Selection:
     _has_read_all: bool = field(init=False, default=False)
 
     def next(self, capacity: Capacity) -> Candidate | None:
-        """The next job that fits into `capacity`. Before it returns `None`, it has read the partitions again."""
+        """The next job that fits into `capacity`. If there is none, reads the partitions again before returning
+        `None`.
+        """
         while not (partitions := self._that_may_go(capacity)):
-            # a job that came after the read sends a message of its own
+            # a job that was added after the read sends a message of its own
             if self._has_read or self._has_read_all:
                 return None
             self._has_read = True
@@ -181,14 +184,14 @@ class Selection:
         return candidate
 
     def started(self, candidate: Candidate) -> None:
-        """The job has a node: count it as running and as the turn of its user."""
+        """Count the job, which has a node now, as running and as a turn of its user."""
         user = candidate.partition.user_id
         if self._running is not None:
             self._running[user] += 1
         self._queue.count(user)
 
     def pass_over(self, candidate: Candidate) -> None:
-        """No node can take this job after all: its partition is not tried again in this round."""
+        """Put back a job that no node can take after all. Its partition is not tried again in this round."""
         self._passed.add(candidate.partition)
         self._on_their_way.discard(candidate.job_id)
         self._queue.partitions.setdefault(candidate.partition, deque()).appendleft(candidate)
@@ -200,7 +203,7 @@ class Selection:
             if partition not in self._passed and capacity.fits(partition.requirements)
         ]
         most = self._queue.most
-        # if only one user waits, nothing needs to be counted
+        # if only one user has waiting jobs, nothing needs to be counted
         if self._running is None and (most or len({partition.user_id for partition in partitions}) > 1):
             self._running = self._queue.running()
         return [partition for partition in partitions if not most or self._has(partition.user_id) < most]
@@ -213,12 +216,12 @@ class Selection:
         return self._has(user), self._queue.last(user), self._queue.partitions[partition][0].rank
 
 
-# --- which node is offered the job. This is judged from the last report of each node.
+# --- which node is offered the job, judging by the last report of each node
 
 
 def without_outdated(nodes: Sequence[Node], copies: Iterable[tuple[str, Egg]]) -> list[Node]:
-    """The nodes, each without the eggs that a deployment has replaced since: a node gets no work for an egg before it
-    has the new content. `copies` are the outdated copies: their nodes and eggs.
+    """The nodes, each without the eggs that a deployment has replaced: a node gets no jobs for an egg until it has
+    the new content. `copies` are the outdated copies, each as its node and egg.
     """
     outdated = set(copies)
     return [
@@ -228,21 +231,19 @@ def without_outdated(nodes: Sequence[Node], copies: Iterable[tuple[str, Egg]]) -
 
 
 def configured_projects(projects: ProjectStore, nodes: Iterable[Node]) -> frozenset[str]:
-    """Projects that give their crawls variables or settings. They are read only while there is a node that would
-    leave these out.
-    """
+    """Projects that give their crawls variables or settings. They are read only if a node does not support these."""
     return frozenset() if all(node.speaks(SETTINGS_PROTOCOL) for node in nodes) else projects.configured()
 
 
 #: The protocols that not every node speaks.
 _NEWER = sorted(PROTOCOLS - {1})
-#: A node in one of these states gets work soon, or as soon as its disk has space. In any other state it gets none
-#: for minutes, or until an operator acts.
+#: A node in one of these states gets jobs soon, or as soon as its disk has space. In any other state it gets none for
+#: minutes, or until an operator acts.
 _HOPEFUL = frozenset({NodeState.UP, NodeState.RESTING, NodeState.DISK_FULL})
 
 
 class NodeChoice:
-    """Chooses among the nodes as they were read at `now`, and counts the jobs that it has placed on them since."""
+    """Chooses among the nodes as they were at `now`, and counts the jobs that it has placed on them since."""
 
     def __init__(
         self,
@@ -252,8 +253,8 @@ class NodeChoice:
         configured: frozenset[str],
         busy: Collection[str] = (),
     ) -> None:
-        """`configured` are the projects that `configured_projects` found for these nodes. A call to the `busy` nodes
-        is under way; they are offered more work when it is done.
+        """`configured` are the projects that `configured_projects` found for these nodes. The `busy` nodes are being
+        called; they are offered more jobs when their call is done.
         """
         self._configured = configured
         states = [(node, node.state(now, dead_after)) for node in nodes]
@@ -264,13 +265,13 @@ class NodeChoice:
 
     @property
     def able(self) -> list[Node]:
-        """Nodes with a free slot, the best first. Nodes that have failed come last: otherwise an empty one would get
-        all jobs.
+        """Nodes with a free slot, those with the most first. Nodes that have failed come last: otherwise a failing
+        node, which has many free slots, would get all jobs.
         """
         return sorted(self._able, key=lambda node: (node.failures > 0, -node.free_slots, node.id))
 
     def capacity(self) -> Capacity | None:
-        """What could start now; `None` if no job can."""
+        """The capacity for jobs that could start now; `None` if no job can."""
         if self._able and self._capacity is None:
             self._capacity = self._look()
         return self._capacity if self._able else None
@@ -279,7 +280,7 @@ class NodeChoice:
         capacity, newer = _capacity_of(self._able), dict[int, Capacity | None]()
         for protocol in _NEWER:
             nodes = [node for node in self._able if node.speaks(protocol)]
-            # most often all nodes speak it, and it would be slow to go through thousands of eggs again
+            # usually all nodes speak it; then it would be slow to go through thousands of eggs again
             is_all = len(nodes) == len(self._able)
             newer[protocol] = capacity if is_all else _capacity_of(nodes) if nodes else None
         return capacity._replace(newer=newer, configured=self._configured)
@@ -287,8 +288,8 @@ class NodeChoice:
     def place(
         self, requirements: Requirements, avoid: Collection[str] = (), prefer: str | None = None
     ) -> Node | None:
-        """The node that is offered the job; the job occupies a slot there from now on. The node to `prefer` comes
-        first, nodes to `avoid` last.
+        """The node that is offered a job with these requirements, which then counts as occupying a slot there; `None`
+        if no node can take it. The node to `prefer` comes first, nodes to `avoid` last.
         """
         suitable = self._suitable(requirements)
         if not suitable:

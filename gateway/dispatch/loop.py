@@ -1,4 +1,4 @@
-"""What a worker does by itself: a loop that looks for work, and one serial task for each node that is called."""
+"""The means with which a worker finds and does work: a loop that looks for it, and one serial task for each node."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from gateway.nodes.store import Node
 
 log = structlog.get_logger()
 
-#: Seconds between a look and the next one, in which wake-ups gather: without it, a look would begin for each of them.
+#: Seconds between two looks. Wake-ups gather in this time; without it, each of them would begin a look of its own.
 PAUSE = 0.02
-#: How many names a loop keeps for its next look; with more, the oldest are forgotten. A name only makes a look a bit
-#: better, and a look that fails keeps its names: without a limit they could become too many for any look to succeed.
+#: How many names a loop keeps for its next look. If there are more, the oldest are forgotten, because names are only
+#: hints. A look that fails keeps its names: without a limit they could become too many for any look to succeed.
 MOST_NAMES = 1000
 
 
 @define(eq=False, repr=False, slots=False)
 class Loop:
-    """A thread that looks when it is woken, and every `seconds` in any case, because a wake-up can get lost.
+    """A loop that calls `look` when it is woken, and every `seconds` in any case, because a wake-up can get lost.
 
-    `look` gets the names with which it was woken since its last look, at most `MOST_NAMES`, and returns whether it is
-    to be repeated at once. Only the loop's thread calls it.
+    `look` gets the names with which the loop was woken since the last look, at most `MOST_NAMES`. It returns whether
+    to look again at once. Only the loop's thread calls it.
     """
 
     _look: Callable[[Sequence[str]], bool]
@@ -63,7 +63,9 @@ class Loop:
             raise
 
     def run(self) -> None:
-        """Look until `close` is called. Raises what a look raises; the caller then calls `run` again."""
+        """Look again and again until `close` is called. Raises what a look raises; the caller then calls
+        `run` again.
+        """
         while not self._closed.is_set():
             self._asked.wait(self._seconds)
             self.turn()
@@ -72,25 +74,26 @@ class Loop:
 
 # --- one task for each node
 
-#: Seconds after its last answer for which a node is not asked again before a step.
+#: A node that has answered within this many seconds gets a step without a question first.
 FRESH_SECONDS = 1.0
-#: How many nodes that have failed are called at once. They take no place from the others.
+#: How many nodes that have failed are called at once. They have threads of their own, so that they do not delay
+#: others.
 DOUBTED_PLACES = 2
 
 
-#: From how many seconds on an answer is slow; and how many of these in a row, within how many seconds, say that the
-#: way to the node is.
+#: An answer is slow if it takes at least this many seconds. If this many answers in a row are slow, within this many
+#: seconds, the connection to the node is slow.
 SLOW_ANSWER, _QUESTIONS, _LATELY = 0.3, 3, 60.0
 
 
 class NodeStep(NamedTuple):
     """One thing to do at a node."""
 
-    #: A step is left out if one of this name waits at the node already.
+    #: A step is not added if a step with the same name already waits for the node.
     name: str
-    #: Raises `NodeError` if the node does not do as asked. Returns `False` if there was nothing to ask it.
+    #: Does the step. Raises `NodeError` if the node fails or refuses. Returns `False` if the node was not called.
     carry_out: Callable[[], object]
-    #: Called with that error; or, if the step was surely not tried, with the reason.
+    #: Called with this error; if the step was not tried at all, with an error that says why.
     failed: Callable[[NodeError], object] = lambda _: None
 
 
@@ -104,11 +107,11 @@ class _Task:
 
 
 class NodeTasks:
-    """Carries out steps at nodes. Each node has at most one task, which does its steps one after the other.
+    """Carries out steps that call nodes. Each node has at most one task, which does its steps one after the other.
 
-    A task begins with a question to its node, and no thread waits for the answer. So nodes that hang take no place
-    from others, and a node that did not answer has surely received no step. After a call that fails by the node's
-    fault, none of the steps behind it is tried.
+    A task begins by asking its node a question, and no thread waits for the answer. So nodes that hang occupy no
+    thread, and if a node did not answer, it has certainly received no step. After a call that fails because of the
+    node, the waiting steps of its task are not tried.
     """
 
     def __init__(
@@ -119,19 +122,19 @@ class NodeTasks:
         on_failure: Callable[[Node, NodeError, datetime], object] = lambda *_: None,
         on_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """`places`: how many nodes are called at once. `on_failure` is called when a node has failed a call, with the
-        time at which that began; `on_end` at the end of each task.
+        """`places`: how many nodes are called at once. `on_failure` is called when a call has failed because of the
+        node, with the time at which the call began; `on_end` at the end of each task.
         """
         self._scrapyd, self._clock, self._on_failure, self._on_end = scrapyd, clock, on_failure, on_end
         self._places = ThreadPoolExecutor(places, thread_name_prefix="nodes")
         self._doubted_places = ThreadPoolExecutor(DOUBTED_PLACES, thread_name_prefix="doubted-nodes")
         self._tasks: dict[str, _Task] = {}
         self._changed = threading.Condition()
-        #: When each node has answered last (monotonic).
+        #: When each node last answered (monotonic).
         self._answered: dict[str, float] = {}
-        #: By node: when it has answered the last questions, and how many seconds each took.
+        #: By node: when it answered its last questions, and how many seconds each answer took.
         self._questions: dict[str, deque[tuple[float, float]]] = {}
-        #: Nodes that have done no step since they failed one.
+        #: Nodes that have failed a step and not succeeded since.
         self._doubted: set[str] = set()
 
     def busy(self) -> set[str]:
@@ -140,7 +143,7 @@ class NodeTasks:
             return set(self._tasks)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until no node has a task. Returns whether that was within `seconds`."""
+        """Wait up to `seconds` until no node has a task. Returns whether this is so."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._tasks, seconds)
 
@@ -153,15 +156,15 @@ class NodeTasks:
         self._begin(task)
 
     def slow_nodes(self) -> list[tuple[str, float]]:
-        """The nodes whose last answers were all slow, and the seconds that the quickest took."""
+        """The nodes whose last answers were all slow, and the seconds that the fastest of these took."""
         lately, answers = time.monotonic() - _LATELY, self._questions.copy()
         found = {node: [took for at, took in tuple(last) if at >= lately] for node, last in answers.items()}
         quickest = [(node, min(took)) for node, took in found.items() if len(took) == _QUESTIONS]
         return [(node, seconds) for node, seconds in quickest if seconds >= SLOW_ANSWER]
 
     def take_back(self, seconds: float) -> None:
-        """Give up the steps that wait behind a call that takes longer than this: other workers may do them. Does not
-        wait until that is recorded for each of them.
+        """Give up the steps that wait behind a call which takes longer than `seconds`: other workers may do them.
+        Returns at once; the `failed` of these steps is called later.
         """
         with self._changed:
             slow = [task for task in self._tasks.values() if task.steps and time.monotonic() - task.since > seconds]
@@ -196,7 +199,7 @@ class NodeTasks:
         self._on_end()
 
     def _next(self, task: _Task) -> NodeStep | None:
-        """The next step; `None` if there is none, and the task is over. No other place ends a task."""
+        """The next step; `None` if there is none. Then the task is over. A task ends only here."""
         with self._changed:
             task.since = time.monotonic()
             if task.steps:
@@ -206,7 +209,9 @@ class NodeTasks:
             return None
 
     def _carry_out(self, task: _Task, step: NodeStep, began_at: datetime) -> bool:
-        """Do the step, and return whether the node did it. Raises nothing, because the task goes on in any case."""
+        """Do the step, and return whether the node did it. Never raises, because the task must continue in
+        any case.
+        """
         node = task.node
         try:
             if step.carry_out() is False:
@@ -227,7 +232,7 @@ class NodeTasks:
         return True
 
     def _give_up(self, task: _Task, why: str) -> None:
-        """Try none of the steps that wait."""
+        """Drop the waiting steps, and call their `failed`."""
         with self._changed:
             left, task.steps = task.steps, {}
         for step in left.values():
@@ -237,5 +242,5 @@ class NodeTasks:
 def _try(node: Node, name: str, step: Callable[[], object]) -> None:
     try:
         step()
-    except Exception as error:  # noqa: BLE001 - whoever has asked finds out that it was not done
+    except Exception as error:  # noqa: BLE001 - a failed callback must not end the task
         log.warning("node_step_failed", node=node.id, step=name, error=repr(error))

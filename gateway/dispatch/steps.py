@@ -1,7 +1,7 @@
-"""Work that a process does again and again, in steps that know nothing of each other.
+"""Work that a process repeats, in steps that are independent of each other.
 
-Each step has a thread while it runs, a deadline and its own errors: a step that is slow or fails delays no other.
-Within a step each thing (a job, a hold, a node) is handled in isolation: a thing that fails is late, but no other is.
+Each step has a thread while it runs, and a deadline, so that a step that is slow or fails does not delay the others.
+Within a step, each thing (a job, a hold, a node) is handled in isolation: if one fails, only this one is delayed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gateway.stores.mongo import within
 log = structlog.get_logger()
 Thing = TypeVar("Thing")
 
-#: How many things one run of a step sees to; the next run comes some seconds later and goes on with the others.
+#: How many things one run of a step handles. The next run, some seconds later, continues with the others.
 BATCH = 500
 #: Seconds for which a thing that failed is left alone, doubled with each further failure, and their maximum.
 FIRST_DELAY, LONGEST_DELAY = 2.0, 30.0
 #: A thing that has not failed again this many seconds after its delay is forgotten.
 _REMEMBERED = 300.0
-#: Seconds for which steps that begin together share what one of them has read.
+#: Seconds for which steps that begin together share the data that one of them has read.
 _SHARED = 1.0
 
 
@@ -41,8 +41,8 @@ _LONGEST_ROUND = 60.0
 
 @define(eq=False, repr=False)
 class Patience:
-    """How long one round of several commands may take: as long as a verdict, and longer after a round that ran out of
-    time. Otherwise a store that is slow, and not away, would never see the end of a round.
+    """How long one round of several commands may take: `VERDICT_SECONDS`, and longer after a round that ran out of
+    time. Otherwise, if a store is slow but not away, no round would ever reach its end.
     """
 
     _longest: float = _LONGEST_ROUND
@@ -71,7 +71,7 @@ class Step:
     name: str
     #: Does the step, and handles its things one after the other through the given `Isolation`.
     run: Callable[[Isolation], object]
-    #: Seconds between two beginnings.
+    #: Seconds from one start to the next.
     every: float = 0.0
     #: By the monotonic clock.
     due_at: float = field(init=False, default=float("-inf"))
@@ -91,7 +91,7 @@ class Steps:
         self._monotonic = monotonic
 
     def begin(self) -> None:
-        """Begin every step that is due and does not run. Waits for none of them."""
+        """Begin every step that is due and not running, without waiting for it."""
         for step, isolation in self._steps:
             now = self._monotonic()
             if now >= step.due_at and (step.last is None or step.last.done()):
@@ -112,7 +112,7 @@ class Steps:
 
 
 def _is_away(error: Exception) -> bool:
-    """Whether MongoDB itself is away, or the time of the step is over: then no other thing would fare better."""
+    """Whether MongoDB cannot be reached, or the step's time is over: then all other things would fail as well."""
     return isinstance(error, ConnectionFailure) or (isinstance(error, PyMongoError) and error.timeout)
 
 
@@ -121,32 +121,32 @@ def _is_away(error: Exception) -> bool:
 
 class _Late(NamedTuple):
     failures: int
-    #: By the monotonic clock: if MongoDB's clock is turned back, nothing is left alone for that much longer.
+    #: By the monotonic clock, so that the delay does not get longer if MongoDB's clock is set back.
     until: float
 
 
 @define(eq=False, repr=False)
 class Isolation:
-    """Handles things by name, each for itself. It remembers in memory which of them failed, because the document of
-    such a thing may be what cannot be written.
+    """Handles things, each with a name, so that one that fails does not stop the others. It remembers in memory which
+    of them failed, because MongoDB may be unable to write the document of such a thing.
     """
 
     #: The name of the step, for the log.
     _step: str
     _monotonic: Callable[[], float] = time.monotonic
     _late: dict[str, _Late] = field(init=False, factory=dict)
-    #: The name after which the next turn begins.
+    #: The name after which the next `turn` begins.
     _after: str = field(init=False, default="")
 
     @property
     def late(self) -> list[str]:
-        """The things that are left alone now."""
+        """The names of the things that failed, and are left alone for now."""
         now = self._monotonic()
         return [name for name, late in self._late.items() if late.until > now]
 
     def turn(self, things: Mapping[str, Thing]) -> dict[str, Thing]:
-        """The next `BATCH` of the things that are not late, in the order of their names. So each gets its turn,
-        however many keep failing.
+        """The next `BATCH` things that are not late, in the order of their names. So each thing gets its turn, even
+        if many others keep failing.
         """
         names = sorted(things.keys() - set(self.late))
         first = bisect_right(names, self._after)
@@ -155,9 +155,10 @@ class Isolation:
         return {name: things[name] for name in chosen}
 
     def each(self, things: Iterable[tuple[str, Thing]], see_to: Callable[[Thing], object]) -> None:
-        """Call `see_to` with each thing that is not late, as long as the step has time. A thing that fails is late.
+        """Call `see_to` with each thing that is not late, as long as the step has time. A thing that fails becomes
+        late: it is left alone for a while.
 
-        Raises only errors which say that MongoDB is away.
+        Raises an error only if MongoDB cannot be reached.
         """
         late = set(self.late)
         for name, thing in things:
@@ -167,7 +168,7 @@ class Isolation:
                 continue
             try:
                 see_to(thing)
-            except Exception as error:  # noqa: BLE001 - nothing that one of them does may keep the others waiting
+            except Exception as error:  # noqa: BLE001 - no error of one thing may keep the others waiting
                 self._failed(name, error)
             else:
                 self._late.pop(name, None)
@@ -190,7 +191,7 @@ Read = TypeVar("Read")
 
 @define(eq=False, repr=False)
 class Shared(Generic[Read]):
-    """Data that several steps need when they begin together. The first of them reads it for all."""
+    """Data that several steps need when they begin together. The first step reads it for all of them."""
 
     _read: Callable[[], Read]
     _monotonic: Callable[[], float]
@@ -198,7 +199,9 @@ class Shared(Generic[Read]):
     _found: tuple[float, Read] | None = field(init=False, default=None)
 
     def __call__(self) -> Read:
-        """What was read lately, or is read now. Raises what reading raises; the next call then reads again."""
+        """The data that was read a moment ago, or is read now. Raises what reading raises; the next call
+        reads again.
+        """
         with self._reading:
             if self._found is None or not 0 <= self._monotonic() - self._found[0] < _SHARED:
                 self._found = None

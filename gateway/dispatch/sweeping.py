@@ -1,7 +1,8 @@
-"""The sweep: it finds within seconds what a lost message, a killed process or a lost node left undone, and does it.
+"""The sweep: within seconds, it finds and does the work that a lost message, a killed process or a lost node has left
+undone.
 
-A beat runs each of its steps in a thread of its own. No step needs another step, the broker, or a node: only workers
-call nodes, and they find out by themselves what to ask them.
+A beat runs each of the sweep's steps in a thread of its own. No step depends on another step, the broker, or a node:
+only workers call nodes, and they find out by themselves which ones to call.
 """
 
 from __future__ import annotations
@@ -34,25 +35,26 @@ from gateway.nodes.store import Beat, Node, NodeStore
 
 log = structlog.get_logger()
 
-#: How many of the resources that jobs wait for are read in one run of a step.
+#: How many resources that blocked jobs wait for are read in one run of a step.
 SWEEP_BATCH = 200
-#: The most jobs that one run decides on. It takes them one after the other, as long as it has time.
+#: The most jobs that one run decides on. It handles one after the other, as long as it has time.
 DECIDED = 1000
-#: Seconds between two deletions of unheld resources. It is long, because the user's next crawl soon holds them again.
+#: Seconds between two deletions of unheld resources. It is long, because a user's next crawl often holds them again.
 FORGET_SECONDS = 60.0
-#: A node that has accepted an attempt and not started it within this time never starts it.
+#: If a node has accepted an attempt and not started it within this time, it never starts it.
 NEVER = timedelta(seconds=START_SECONDS) + CLOCK_MARGIN
-#: An attempt that has lived for this long counts as running.
+#: An attempt that has been alive for this long counts as running.
 RUNS_AFTER = timedelta(seconds=10)
-#: An attempt counts as gone if this many heartbeats, all begun after its start, do not contain it.
+#: An attempt counts as gone if this many heartbeats of its node, all after its dispatch, do not contain it.
 ABSENT_HEARTBEATS = 3
-#: A worker takes holds and assigns within moments. After this time it has died, or must not assign any more.
+#: A worker takes holds and assigns jobs within moments. If a hold is older and its job is not assigned, the worker
+#: has died, or is too late to assign it.
 TAKEN_FOR = timedelta(seconds=15)
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Sweeper:
-    """Runs the steps of the sweep. Each reads MongoDB with a few queries, however many nodes and crawls there are."""
+    """Runs the steps of the sweep. Each step needs only a few queries, however many nodes and crawls there are."""
 
     _jobs: JobStore
     _queue: JobQueue
@@ -64,17 +66,16 @@ class Sweeper:
     _dead_after: timedelta
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
-    #: Carries the steps out. Default: threads of its own.
+    #: Runs the steps; by default, threads of its own.
     _threads: Executor | None = None
     _watch: NodeWatch = field(init=False)
     _health: NodeHealth = field(init=False)
     _steps: Steps = field(init=False)
-    #: By attempt that should run: the times of the heartbeats that do not contain it.
+    #: By missing attempt: the times of the heartbeats that do not contain it.
     _absences: dict[AttemptId, set[datetime]] = field(init=False, factory=dict)
     #: The resource after which the next look at blocked jobs continues.
     _blocked_for: str = field(init=False, default="")
-    #: The beats of all nodes by name, and the names of nodes that were watched for long enough to know that they are
-    #: dead.
+    #: The heartbeats of all nodes by name, and the names of the nodes that are known to be dead.
     _seen_nodes: Shared[tuple[Mapping[str, Beat], Collection[str]]] = field(init=False)
     _seen_holds: Shared[list[Held]] = field(init=False)
     _seen_live: Shared[list[LiveAttempt]] = field(init=False)
@@ -97,7 +98,7 @@ class Sweeper:
         self._steps = Steps(steps, self._threads, self._monotonic)
 
     def sweep(self) -> None:
-        """Begin all steps that are due; waits for none."""
+        """Begin all steps that are due, without waiting for them."""
         self._steps.begin()
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ class Sweeper:
 
     def _read_nodes(self) -> tuple[Mapping[str, Beat], Collection[str]]:
         beats = {beat.id: beat for beat in self._nodes.beats()}
-        # also those whose document cannot be read, or is gone: a node that lives would write it anew
+        # also nodes whose document cannot be read, or is gone: if they were alive, they would write it again
         names = beats.keys() | {one.node for one in self._seen_live()}
         heard = {name: beats[name].heartbeat_at if name in beats else None for name in names}
         return beats, {name for name, at in heard.items() if self._watch.is_dead(name, at)}
@@ -113,13 +114,13 @@ class Sweeper:
     # --- jobs whose `attend_at` has come
 
     def _decide(self, apart: Isolation) -> None:
-        """Decide on ended attempts, settle ended jobs, carry out what was asked for: none of it needs a worker."""
+        """Decide on ended attempts, settle ended jobs, and carry out cancellations and pauses of waiting jobs."""
         due = self._jobs.to_attend(self._clock(), DECIDED, apart.late)
         apart.each(((job.id, job) for job in due), self._attend_to)
 
     def _attend_to(self, job: Job) -> None:
         if job.is_final and job.settled:
-            # nothing is left to do: it could not be read for a time
+            # nothing is left to do: the job could not be read for a time
             self._jobs.attended(job)
         elif job.is_final or (job.current and job.current.exit and job.status is JobStatus.RUNNING):
             with about(job):
@@ -132,13 +133,13 @@ class Sweeper:
         elif job.stop_reason:
             self._completion.stop_waiting(job)
         elif job.status is JobStatus.SCHEDULED and job.held is None:
-            # its start time is still to come: the job could not be read for a time
+            # its start time has not come yet: the job could not be read for a time
             self._jobs.attended(job, (job.not_before - self._clock()).total_seconds())
         else:
             self._jobs.attended(job)
 
     def _admit_blocked(self, apart: Isolation) -> None:
-        """Unblock jobs whose resource is free: the process that freed it may have died before it could do so."""
+        """Unblock jobs whose resource is free: the process that freed it may have died before it unblocked them."""
         resources = self._queue.blocked_for(SWEEP_BATCH, self._blocked_for)
         # continue there next time, so that every resource gets its turn
         self._blocked_for = resources[-1] if resources else ""
@@ -172,17 +173,17 @@ class Sweeper:
             since = f" since {node.heartbeat_at:%H:%M:%S} UTC" if node else ""
             self._declare_lost(job, f"node {attempt.node} has not been heard of{since}")
         elif node is not None and self._is_gone(attempt_id, attempt, node):
-            never = "it was accepted, but it never arrived at"
+            never = "it was accepted, but never started on"
             what = "its files have disappeared from" if attempt.started_at else never
             self._declare_lost(job, f"{what} node {node.id}")
 
     def _is_gone(self, attempt_id: AttemptId, attempt: Attempt, node: Beat) -> bool:
-        """Whether the tailer does not know the attempt, although it should have started by now and has not ended: its
-        folder was removed or never existed.
+        """Whether the attempt's folder was removed, or never existed: the node's tailer does not know the attempt,
+        although it should have started by now and has not ended.
         """
         if attempt.started_at is None and self._clock() - attempt.dispatched_at <= NEVER:
             return False
-        # the time of its start is not used, because it comes from the node's clock
+        # the attempt's start time is not used, because it comes from the node's clock
         began = max(node.beating_since, attempt.dispatched_at)
         heartbeats = {*self._absences.get(attempt_id, ()), node.heartbeat_at}
         self._absences[attempt_id] = {at for at in heartbeats if at > began}
@@ -198,7 +199,7 @@ class Sweeper:
     # --- holds that are no longer needed
 
     def free_leaked(self, apart: Isolation) -> None:
-        """Free the holds of attempts that do not live."""
+        """Free the holds of attempts that are not alive."""
         nodes, before = {str(one.id): one.node for one in self._seen_live()}, self._clock() - TAKEN_FOR
         unneeded: defaultdict[str, dict[str, datetime]] = defaultdict(dict)
         for held in self._seen_holds():
@@ -228,7 +229,7 @@ class Sweeper:
             return
         is_to_come = attempt.attempt > job.attempt and job.status not in FINAL_STATUSES
         if is_to_come and not self._queue.use_up(attempt.job_id, attempt.attempt):
-            # another process was quicker: the next look decides
+            # another process was faster: the next run decides
             return
         log.info("holds_freed", resources=over, attempt=name)
         self._holds.free(name, over)
@@ -236,8 +237,8 @@ class Sweeper:
             self._completion.admit(job.exclusive)
 
     def _has_left(self, name: str, resources: Mapping[str, datetime]) -> bool:
-        """Whether an attempt certainly has no process, and will have none. It is asked for attempts whose job cannot
-        be read: nobody can decide on these, and the node keeps their files, because nobody can record how they ended.
+        """Whether an attempt certainly has no process, and will have none. This is for attempts whose job cannot be
+        read: their end cannot be recorded, so the node keeps their files, and the files prove nothing.
         """
         nodes, dead = self._seen_nodes()
         for resource, taken_at in resources.items():
@@ -251,7 +252,7 @@ class Sweeper:
         return True
 
     def forget_unused(self, _apart: Isolation) -> None:
-        """Forget resources without a holder, but not those of nodes: they will soon be held again."""
+        """Delete the documents of resources without a holder, except nodes, which will soon be held again."""
         held = self._seen_holds()
         unused = [one.resource for one in held if not one.holders and not one.resource.startswith("node:")]
         if unused:
@@ -260,7 +261,7 @@ class Sweeper:
     # --- nodes that have failed
 
     def forgive(self, apart: Isolation) -> None:
-        """A running crawl proves that its node can run crawls, because a crawl that it cannot run dies at once."""
+        """Record failing nodes as working if a crawl runs on them: a crawl that a node cannot run dies at once."""
         _, dead = self._seen_nodes()
         failing = {node.id: node for node in self._nodes.failing() if node.id not in dead}
         if not failing:
@@ -286,7 +287,7 @@ def _runs(job: Job, attempt: Attempt, node: Node) -> bool:
 
 
 def _needs(resource: str, node: str | None) -> bool:
-    """Whether an attempt on this node needs this hold; `None`: the attempt lives on no node."""
+    """Whether an attempt on this node needs this hold. `None`: the attempt is alive on no node."""
     if node is None:
         return False
     kind, _, name = resource.partition(":")
@@ -299,6 +300,6 @@ def _lives(job: JobWithHolds, attempt: int, resource: str) -> bool:
     if job.attempt != attempt:
         return False
     if job.status is JobStatus.PAUSED:
-        # it has no slot any more, and keeps its site
+        # a paused job has given up its slot, and keeps its site
         return resource == job.exclusive
     return job.status is JobStatus.RUNNING and _needs(resource, job.node)

@@ -1,7 +1,7 @@
-"""Why a job waits: the `waiting_reason` that its document has, and that its status shows.
+"""Why a job waits: the `waiting_reason` in its document, which its status shows.
 
-A worker that finds no place for a job decides on the reason and writes it down. A job that waits for its retry
-(`backoff`) or for its turn at a site got its reason when it began to wait.
+A worker that finds no place for jobs determines the reason here and stores it. A job that waits for its retry
+(`backoff`), or for another run of its site or schedule, gets its reason when it begins to wait.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ _SITE = "site:"
 
 
 def why_waits(user_id: str, of_nodes: WaitingReason | None, full: Collection[str]) -> WaitingReason | None:
-    """Why a job of this user waits; `None` if it can start. `of_nodes` is the reason that lies with the nodes, if
-    there is one; `full` are the users who may not have more running crawls.
+    """Why a job of this user waits; `None` if it can start. `of_nodes` is the reason why no node can take it; `None`
+    if a node can. `full` are the users who may not have more running crawls.
     """
     is_next = of_nodes in {None, WaitingReason.CAPACITY}
     return WaitingReason.USER_QUOTA if is_next and user_id in full else of_nodes
 
 
 def why_no_node(nodes: Sequence[Node], requirements: Requirements) -> WaitingReason:
-    """Why none of the nodes that get work now or soon can start a job with these requirements."""
+    """Why none of these nodes, which get jobs now or soon, can start a job with these requirements."""
     project, version, render = requirements.project, requirements.version, requirements.render
     if not nodes:
         return WaitingReason.NO_NODE
@@ -36,5 +36,5 @@ def why_no_node(nodes: Sequence[Node], requirements: Requirements) -> WaitingRea
 
 
 def why_blocked(exclusive: str) -> WaitingReason:
-    """The reason of a job that waits for a resource that only one job may have."""
+    """Why a job waits that is blocked by another job with the same `exclusive` resource."""
     return WaitingReason.SITE_BUSY if exclusive.startswith(_SITE) else WaitingReason.PREVIOUS_RUN

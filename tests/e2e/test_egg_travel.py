@@ -123,7 +123,7 @@ def test_an_egg_that_a_node_refuses_is_left_alone_and_whoever_waits_is_told(
 ) -> None:
     job_id = stack.crawl(ANYWHERE, project="picky", spider="picky")
     said = wait_until(lambda: stack.status(job_id)["message"], timeout=90, what="the reason")
-    assert "node first did not take the egg" in said
+    assert "node first did not accept the egg" in said
     assert "only_there" in said
     refused = EggCopies(database).of_egg(Egg("picky", "1.0"))["first"]
     assert refused.not_before is not None

@@ -223,7 +223,7 @@ class NodeAnswerView(BaseModel):
     node: str
     accepted: bool
     spiders: int = Field(description="The number of spiders in the egg.")
-    message: str | None = Field(description="Why the node did not take the egg.")
+    message: str | None = Field(description="Why the node did not accept the egg.")
     reason: Open[Reason] | None = Field(
         default=None,
         description="The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none.",

@@ -151,7 +151,7 @@ def test_a_node_that_refuses_is_left_alone_for_longer_each_time_and_another_is_t
     eggs.platform.double.mode = "refuse"
     eggs.delivery.bring("large", EGG)
     waiting = eggs.platform.jobs.get(job.id)
-    assert waiting.message == "node large did not take the egg: no such spider"
+    assert waiting.message == "node large did not accept the egg: no such spider"
     assert waiting.reason is Reason.SPIDER_MISSING
     eggs.platform.ahead += timedelta(seconds=21)
     eggs.node("large", slots=3)

@@ -137,7 +137,7 @@ def test_an_attempt_that_a_node_accepts_and_never_starts_goes_elsewhere(platform
         later(platform, 5)
     waiting = platform.jobs.get(job.id)
     assert waiting.attempts["1"].exit is not None
-    assert "it never arrived at" in (waiting.message or "")
+    assert "never started on" in (waiting.message or "")
     assert node(platform).failures == 1
 
 

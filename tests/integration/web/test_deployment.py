@@ -441,7 +441,7 @@ def test_an_answer_that_is_not_understood_is_no_error(
     door: httpx2.Client, node: Node, living: Callable[..., None]
 ) -> None:
     told = told_by(OtherRelease, door, node, living)
-    assert (told["state"], told["message"]) == ("unknown", "its answer is of another release")
+    assert (told["state"], told["message"]) == ("unknown", "its answer has the format of another release")
 
 
 def test_a_scrapy_with_a_known_vulnerability_is_warned_of(
@@ -468,4 +468,4 @@ def test_what_a_node_has_changed_so_that_it_runs_is_told(
     added, raised, of_its_time = told_by(Lenient, door, node, living)["warnings"]
     assert added.startswith("not declared, and added: six, furl (declare")
     assert raised.endswith("cannot be built: lxml")
-    assert "with what there was on 2024-10-22" in of_its_time
+    assert "with the versions of 2024-10-22" in of_its_time
