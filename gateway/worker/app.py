@@ -53,7 +53,7 @@ CONCLUDED = 50
 FOLD_SECONDS = 1.0
 #: Seconds between two looks for exports to write.
 EXPORT_SECONDS = 5.0
-#: Seconds between two looks at runs of datasets that are going on.
+#: Seconds between two looks at runs of datasets that have not ended yet.
 WATCH_SECONDS = 5.0
 #: Seconds between two looks for ended jobs that are in no daily sum, and how many of them are added at a time.
 ADOPT_SECONDS, ADOPTED = 60.0, 500
@@ -62,8 +62,8 @@ RETENTION_SECONDS = 60.0
 
 
 class SignOfLife(bootsteps.StartStopStep):
-    """Writes the worker's heartbeats from its start to its end, in a thread of its own, so that a slow task does not
-    make it look dead.
+    """Writes the worker's heartbeats from its start to its end, in a thread of its own, so that the worker does not
+    look dead during a slow task.
     """
 
     def __init__(self, parent: Any, **options: Any) -> None:
@@ -101,12 +101,12 @@ class SignOfLife(bootsteps.StartStopStep):
 
 @define(eq=False, repr=False, slots=False)
 class EndedAttempts:
-    """Decides on attempts that have ended, many at once. Messages say which."""
+    """Decides on attempts that have ended, many at once. Messages name their jobs."""
 
     _jobs: JobStore
     _completion: Completion
     _webhooks: Webhooks
-    #: Looks only at what messages name: the sweep finds all others.
+    #: Looks only at jobs that messages name; the sweep finds all others.
     loop: Loop = field(init=False)
     _apart: Isolation = field(init=False, factory=lambda: Isolation("ended_attempts"))
 
@@ -117,7 +117,7 @@ class EndedAttempts:
         names = list(dict.fromkeys(named))
         for first in range(0, len(names), CONCLUDED):
             self._conclude(names[first : first + CONCLUDED])
-            # endpoints may want to hear of it
+            # there may be webhooks and endpoints to call
             self._webhooks.look()
         return False
 
@@ -135,22 +135,23 @@ class EndedAttempts:
         with within(VERDICT_SECONDS):
             jobs = self._jobs.many(names)
             self._apart.each(((job.id, job) for job in jobs), decide)
-        # if MongoDB is slow, there was no time for these
+        # look again at jobs for which there was no time, because MongoDB is slow
         self.loop.wake(*(job.id for job in jobs if job.id not in {*seen, *self._apart.late}))
-        # with time of its own: otherwise slow decisions would leave none, and nothing would ever be settled here
+        # settle with a deadline of its own: slow decisions could use up a common one, and no job would ever be
+        # settled
         with within(VERDICT_SECONDS):
             self._settle(ended)
 
     def _settle(self, ended: Sequence[Job]) -> None:
         try:
             self._completion.settle_soon(*ended)
-        except Exception:  # noqa: BLE001 - each by itself, so that one which cannot be settled does not stop the others
+        except Exception:  # noqa: BLE001 - settle each by itself, so that one that fails does not stop the others
             self._apart.each(((job.id, job) for job in ended), self._completion.settle_soon)
 
 
 class OwnWork(bootsteps.StartStopStep):
-    """The work that a worker finds by itself, from its start to its end. It needs no message, because the broker may
-    be away, be slow, or refuse messages.
+    """The work that a worker finds by itself, from its start to its end, without messages: the broker may be slow,
+    may refuse messages, or cannot be reached.
     """
 
     def __init__(self, parent: Any, **options: Any) -> None:
@@ -178,7 +179,7 @@ class OwnWork(bootsteps.StartStopStep):
     def stop(self, _parent: Any) -> None:
         self._ended.set()
         if Dispatch in self._parts:
-            # posts under way are still recorded; deliveries of eggs are repeated by another worker
+            # posts under way are still recorded; another worker repeats deliveries of eggs
             self._parts[Dispatch].close()
             self._parts[ScrapydClient].close()
         if EndedAttempts in self._parts:
@@ -194,7 +195,7 @@ class OwnWork(bootsteps.StartStopStep):
         while not self._ended.is_set():
             try:
                 work()
-            except Exception as error:  # noqa: BLE001 - the stores may be away, and come back
+            except Exception as error:  # noqa: BLE001 - a store that cannot be reached may come back
                 log.warning("own_work_failed", work=work.__name__, error=str(error), kind=type(error).__name__)
             self._ended.wait(LOOK_SECONDS)
 
@@ -218,41 +219,41 @@ class OwnWork(bootsteps.StartStopStep):
                 delivery.bring_soon(wanted)
 
     def _fold(self) -> None:
-        """Begin to fold what is due into its datasets."""
+        """Begin to fold due runs into their datasets."""
         with within(VERDICT_SECONDS):
             self._parts[Folding].look()
         self._ended.wait(FOLD_SECONDS)
 
     def _export(self) -> None:
-        """Begin to write what is to be exported."""
+        """Begin to write due exports."""
         with within(VERDICT_SECONDS):
             self._parts[Exporting].look()
         self._ended.wait(EXPORT_SECONDS)
 
     def _watch(self) -> None:
-        """Look at runs of datasets while they go on."""
+        """Look at runs of datasets that have not ended yet."""
         with within(VERDICT_SECONDS):
             self._parts[RunWatch].look()
         self._ended.wait(WATCH_SECONDS)
 
     def _adopt(self) -> None:
-        """Add to the daily sums, and to groups of errors, what a release before this one
-        has ended. What this one ends is added as it is announced.
+        """Add jobs that ended in an older release to the daily sums and groups of errors. Jobs that end now are added
+        when they are announced.
         """
         if not self._parts[EndedRuns].adopt(ADOPTED):
             self._ended.wait(ADOPT_SECONDS)
 
     def _remove(self) -> None:
         """Remove data whose retention is over. Rounds of several workers may overlap."""
-        # without a pause while a round does not finish; otherwise data could come faster than rounds remove it
+        # no pause while rounds do not finish; otherwise data could be added faster than it is removed
         while self._parts[Retention].run() and not self._ended.is_set():
-            log.info("retention_goes_on")
+            log.info("retention_continues")
         self._ended.wait(RETENTION_SECONDS)
 
 
 # --- the base of all tasks: their log lines carry the correlation id of the message
 
-#: The first argument of each is the job's id.
+#: Tasks whose first argument is the job's id.
 _ABOUT_A_JOB = frozenset(
     {
         messages.ENQUEUE_CRAWL,
@@ -264,7 +265,7 @@ _ABOUT_A_JOB = frozenset(
 
 
 class TracedTask(Task):
-    """The base of our tasks. Log lines about another job than the message's carry that other job's id."""
+    """The base of our tasks. Their log lines carry the id of the message's job, unless they are about another job."""
 
     abstract = True
 
@@ -275,9 +276,10 @@ class TracedTask(Task):
             return super().__call__(*args, **kwargs)
 
 
-# --- the tasks. Each calls one service, and only does sooner what the worker's own looks, or the sweep, would do.
+# --- the tasks. Each calls one service. They only do sooner what the worker's own work, or the sweep, would do
+# anyway.
 def register_tasks(app: Celery, parts: Container) -> None:
-    """Bind the tasks to `app`; their names are part of the contract with everything that sends them."""
+    """Bind the tasks to `app`. Their names must not change, because processes of other releases send them."""
 
     @app.task(name=messages.ENQUEUE_CRAWL)
     def enqueue_crawl(job_id: str | None = None, others: Sequence[str] = (), **_target: Any) -> None:
@@ -289,12 +291,12 @@ def register_tasks(app: Celery, parts: Container) -> None:
         parts[EndedAttempts].loop.wake(job_id, *others)
 
     @app.task(name=messages.CALL_WEBHOOKS)
-    def call_webhooks(job_id: str) -> None:  # noqa: ARG001 - the id is for the log; all calls that are due are made
+    def call_webhooks(job_id: str) -> None:  # noqa: ARG001 - the id is for the log; all due calls are made
         parts[Webhooks].look()
 
     @app.task(name=messages.CANCEL_CRAWL)
     def cancel_crawl(job_id: str) -> None:
-        # nobody waits for the node's answer
+        # this does not wait for the node's answer
         parts[Dispatch].cancel(parts[JobStore].get(job_id))
 
     def look(*_: Any) -> None:
@@ -306,23 +308,23 @@ def register_tasks(app: Celery, parts: Container) -> None:
 
 # --- Celery's consumer without the parts that we do not use. Messages that it would drop become dead letters.
 
-#: Gossip and mingle need a queue at the broker for each worker, and our workers do not talk with each other. Nothing
-#: reads the heartbeat events, and each would wait for RabbitMQ's confirmation: on a dead connection for ever.
+#: Gossip and mingle need a queue at the broker for each worker, and our workers do not talk with each other. Nobody
+#: reads the heartbeat events, and each would wait for RabbitMQ's confirmation: on a dead connection, for ever.
 _UNUSED = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
-#: Seconds after which an idle worker sees that it is to stop, or that the broker's heartbeats are missing.
+#: Seconds after which an idle worker notices that it is to stop, or that the broker's heartbeats are missing.
 _LOOK_UP = 1.0
 
 
 class Consumer(consumer.Consumer):
     class Blueprint(consumer.Consumer.Blueprint):
-        #: Without the 28 queues for tasks with a countdown, because the job's document has `not_before`.
+        #: Without the 28 queues for tasks with a countdown: we use none, because jobs have `not_before`.
         default_steps: ClassVar = [
             step for step in consumer.Consumer.Blueprint.default_steps if not step.endswith(":DelayedDelivery")
         ]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options | _UNUSED)
-        #: The channel on which an acknowledgement failed last.
+        #: The last channel on which an acknowledgement failed.
         self._lost: Any = None
 
     def register_with_event_loop(self, hub: Any) -> None:
@@ -332,16 +334,16 @@ class Consumer(consumer.Consumer):
     def call_soon_ack(self, p: Callable[..., None], *args: Any, **options: Any) -> Any:
         """Treat a failed acknowledgement as a lost connection.
 
-        Celery only logs the failure. With Redis the message then counts for ever as one that this worker has not
-        done. With as many such messages as it may have at a time, the worker asks for no more, and without asking it
-        never notices that the connection is lost.
+        Celery only logs the failure. If the broker is Redis, the message then counts as unfinished for ever. When the
+        worker has as many such messages as it may have at once, it asks for no more, and so it never notices that the
+        connection is lost.
         """
         return super().call_soon_ack(self._tell, p, *args, **options)
 
     def _tell(self, tell: Callable[..., None], logger: Any, errors: Any, *args: Any, **options: Any) -> None:
         channel = tell.__self__.channel  # type: ignore[attr-defined]  # a method of the message
         if channel is self._lost:
-            # each further acknowledgement would wait for the time-out again; the broker redelivers the message
+            # each further acknowledgement would wait for a timeout again. The broker redelivers the message
             return
         try:
             tell(logger, (), *args, **options)
@@ -353,15 +355,16 @@ class Consumer(consumer.Consumer):
                 raise
 
     def on_decode_error(self, message: Message, exc: Exception) -> None:
-        """Reject a message that cannot be read, so that it becomes a dead letter. Celery would acknowledge it, and it
-        would be lost.
+        """Reject a message that cannot be read, so that it becomes a dead letter. Celery itself would acknowledge it:
+        then it would be lost.
         """
         log.error("message_undecodable", content_type=message.content_type, error=str(exc))
         message.reject()
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Wait before the queue is declared again: the other workers need time to learn that it is gone, and an
-        operator needs time to delete a queue that is not ours. Celery would try a hundred times a second.
+        """Wait before the queue is declared again. Celery itself would try a hundred times a second, but the other
+        workers need time to learn that the queue is gone, and an operator needs time to delete a queue that has other
+        properties than ours.
         """
         super().on_connection_error_after_connected(exc)
         note_unanswered("the broker")
@@ -371,7 +374,7 @@ class Consumer(consumer.Consumer):
             time.sleep(FAREWELL)
 
 
-# --- the application: it sets how messages travel, not what they cause
+# --- the application: how messages are transported
 class WorkerParts(Container):
     """The parts of a worker or a beat."""
 
@@ -393,7 +396,7 @@ def create_celery(settings: Settings) -> Celery:
     app = Celery("discoverybot", broker=settings.broker_location, task_cls=TracedTask)
     app.conf.update(
         **broker_settings(settings.broker_location, settings.queue_name),
-        # a message is a hint: results are in MongoDB, and a repeated task finds nothing left to do
+        # messages are only hints: results are in MongoDB, and a repeated task finds nothing left to do
         task_ignore_result=True,
         task_acks_late=True,
         worker_prefetch_multiplier=1,
@@ -404,7 +407,7 @@ def create_celery(settings: Settings) -> Celery:
         broker_connection_max_retries=None,
         worker_consumer=Consumer,
         beat_scheduler="gateway.worker.beat:MongoScheduler",
-        # the longest sleep of beat; our scheduler itself says when it is to be called
+        # the longest sleep of a beat; our scheduler itself says how long to sleep
         beat_max_loop_interval=settings.tick_seconds,
     )
     parts = WorkerParts(settings)

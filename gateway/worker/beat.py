@@ -25,22 +25,23 @@ from gateway.stores.unanswered import lately_unanswered
 log = structlog.get_logger()
 Result = TypeVar("Result")
 
-#: The shortest pause between two ticks, in seconds: what becomes due within it is fired together.
+#: The shortest pause between two ticks, in seconds. Occurrences that become due within it are fired together.
 SHORTEST_PAUSE = 0.02
-#: The most seconds that a tick may take while MongoDB is slow. Meanwhile the beat gives no sign of life.
+#: The most seconds that a tick may take while MongoDB is slow. During a tick the beat writes no heartbeat.
 _LONGEST_TICK = 12.0
 
 
 class MongoScheduler(Scheduler):
-    """Fires the schedules in MongoDB that are due; there is no schedule file that could be lost. It also sends the
-    entries of `beat_schedule` in the Celery configuration. Only one beat sends an entry; MongoDB stores when.
+    """Fires the due schedules in MongoDB; there is no schedule file that could be lost. It also sends the static
+    entries: those of `beat_schedule` in the Celery configuration. MongoDB stores when an entry was sent, so that only
+    one beat sends it.
 
-    A tick begins the sweep's steps and all other looks, and fires due schedules without waiting for these. A tick
-    that fails is logged, and the next tick tries again. A beat never ends because a store is away.
+    A tick begins the steps of the sweep and of `SiteUpkeep`, and fires due schedules without waiting for the steps.
+    If a tick fails, this is logged, and the next tick tries again. A beat does not end if a store cannot be reached.
     """
 
-    #: `None` makes Celery send static entries through its pool. Otherwise a beat would wait for its own connection
-    #: for ever.
+    #: `None` makes Celery send static entries through its connection pool. Through a beat's own connection, it could
+    #: wait for ever.
     producer = None
 
     def setup_schedule(self) -> None:
@@ -53,11 +54,11 @@ class MongoScheduler(Scheduler):
         self._tick_patience = Patience(_LONGEST_TICK)
         self._looks = Steps((Step("upkeep", lambda _: self._parts[SiteUpkeep].look()),))
         self._is_loaded = False
-        # without Celery's own entry, which cleans up results: we keep no results
+        # only these entries, without Celery's own one that cleans up results: we keep no results
         self.update_from_dict(self.app.conf.beat_schedule)
 
     def tick(self, *_: Any, **__: Any) -> float:
-        """Do all that is due. Returns the seconds until the next tick."""
+        """Do everything that is due. Returns the seconds until the next tick."""
         self._sweep()
         static = self._try("static_entries_failed", lambda _: self._send_static()) if self.schedule else None
         pause = self._interval if static is None else static
@@ -65,12 +66,12 @@ class MongoScheduler(Scheduler):
 
     @property
     def schedule(self) -> dict[str, ScheduleEntry]:
-        """Only the static entries."""
+        """The static entries. Schedules in MongoDB are not among them."""
         entries: dict[str, ScheduleEntry] = self.data
         return entries
 
     def sync(self) -> None:
-        """Do nothing, because there is no schedule file. Celery would write it here."""
+        """Do nothing: Celery would write its schedule file here, and we have none."""
 
     def close(self) -> None:
         super().close()
@@ -80,7 +81,7 @@ class MongoScheduler(Scheduler):
         self._parts.end_traces()
 
     def is_due(self, entry: ScheduleEntry) -> Any:
-        """Whether this beat has to send `entry`, and the seconds until the next look at it."""
+        """Whether this beat must send `entry`, and the seconds until the next look at it."""
         due, pause = entry.is_due()
         if not due:
             return due, pause
@@ -123,7 +124,7 @@ class MongoScheduler(Scheduler):
     def _try(
         self, failure: str, step: Callable[[Container], Result], patience: Patience | None = None
     ) -> Result | None:
-        """Take one step of a tick. Its failure must not keep the other steps from being taken."""
+        """Do one part of a tick. Returns `None` if it fails, so that the other parts are done all the same."""
         try:
             with patience.round() if patience else within(VERDICT_SECONDS):
                 return step(self._parts)
@@ -133,7 +134,7 @@ class MongoScheduler(Scheduler):
 
 
 def _adopt(entry: ScheduleEntry, last_sent: datetime | None) -> bool:
-    """Whether another beat has sent the entry after this one did."""
+    """Take over the time at which another beat has sent the entry after this one did. Returns whether one has."""
     if last_sent is None or last_sent <= entry.last_run_at:
         return False
     entry.last_run_at = last_sent
