@@ -1,7 +1,7 @@
-"""Which lines of a log are Scrapy's account of itself: how a crawl is set up, and what it has counted.
+"""Which lines of a log are folded: those in which Scrapy reports a crawl's setup and its statistics.
 
-They are most of a short log, and nobody reads them until something is wrong. Where people read a log they are folded;
-where programs do, it is whole.
+They are most of a short log, and people read them only if something is wrong. So the console folds them; programs get
+the whole log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRETTY_PRINTED = ("[", "{", " ")
 
 
 def folded_as(logger: str | None, level: str, message: str, before: str | None, *, cont: bool) -> str | None:
-    """The group into which a line is folded; `None` if it is shown. `before` is the answer for the line before it."""
+    """The group into which a line is folded; `None` if it is shown. `before` is the result for the previous line."""
     if cont:
         return before if message.startswith(_PRETTY_PRINTED) else None
     return FOLDED.get(logger or "") if level in _LEVELS else None

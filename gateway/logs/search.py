@@ -1,7 +1,8 @@
-"""Finds lines in a log: how many there are of a level, a logger or with a text, where they are, and what they say.
+"""Finds the lines of a log that have a level, a logger or a text: how many there are, where they are, and the lines
+themselves.
 
-A log may have millions of lines. Counting by level and logger needs no line: each chunk has its counts. Text is
-looked for in the bytes of whole chunks, and only what is shown is taken apart into entries.
+A log may have millions of lines. To count by level and logger, no line is read, because each chunk has its counts
+stored. Text is searched in the bytes of whole chunks, and only lines that are shown are split into entries.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Job
 from gateway.logs.store import ChunkOutline, LineCounts, LogChunk, LogStore, count_lines, live_entries
 
-#: Segments that an index has at most; each then stands for several chunks.
+#: The most segments of an index. If there are more chunks, a segment stands for several of them.
 MAX_SEGMENTS = 2000
 MAX_TEXT = 200
 BEGIN, END = Position(0, 0), Position(999_999, 999_999_999_999_999)
@@ -41,7 +42,7 @@ log = structlog.get_logger()
 
 
 class Line(NamedTuple):
-    """An entry, and the logger of the line that it belongs to."""
+    """An entry of the log. Its logger is that of the line which it continues, if it has none of its own."""
 
     attempt: int
     entry: LogEntry
@@ -55,7 +56,9 @@ class Line(NamedTuple):
 
 
 class LogFilter(NamedTuple):
-    """Which lines are wanted. A line without a head has the level and the logger of the line it belongs to."""
+    """Which lines are wanted. A line without a head (time, level and logger) continues an earlier line, and has that
+    line's level and logger.
+    """
 
     #: Lowest level number.
     level: int = 0
@@ -81,16 +84,16 @@ class LogFilter(NamedTuple):
     def has_text(self, data: bytes) -> bool:
         if self.text.isascii():
             return self.text.encode() in data.lower()
-        # a text with other characters cannot be in ASCII data, which stays ASCII when it is casefolded
+        # a text that is not ASCII cannot be in ASCII data, which stays ASCII when it is casefolded
         return not data.isascii() and self.text in _folded(data)
 
     def count(self, lines: LineCounts) -> int:
-        """How many of these lines are wanted by level and logger; the text is not looked at."""
+        """How many of these lines have a wanted level and logger. The text is ignored."""
         return sum(count for (logger, level), count in lines.items() if self.takes(logger, level))
 
 
 class Stretch(NamedTuple):
-    """A part of the log: from a line boundary on, up to a position."""
+    """A part of the log, from a line boundary up to a position."""
 
     since: Position = BEGIN
     until: Position = END
@@ -102,22 +105,22 @@ ReadChunk = Callable[[], LogChunk | None]
 
 
 class Segment(NamedTuple):
-    """A part of one attempt's log, between line boundaries."""
+    """A part of one attempt's log, from one line boundary to another, in bytes."""
 
     attempt: int
     start: int
     end: int
-    #: Wanted lines in it.
+    #: How many wanted lines it has.
     lines: int
 
 
 class LinesFound(NamedTuple):
     segments: list[Segment]
-    #: The position up to which the log was searched: its end at that time, unless there is a `next`.
+    #: The position up to which the log was searched. Without a `next`, this was the end of the range or of the log.
     end: Position
     #: The positions at which the first wanted lines end.
     positions: list[Position]
-    #: Where the next search continues if the time was over before the whole range was searched.
+    #: Where the next search continues, if the time was over before the whole range was searched.
     next: Position | None = None
 
     @property
@@ -133,13 +136,17 @@ class LogIndex(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class LogSearch:
-    """Raises PyMongo's errors. Without Redis, lines that are not in MongoDB yet are missing."""
+    """Searches the logs of jobs. Raises PyMongo's errors. If Redis cannot be reached, lines that are not in MongoDB
+    yet are missing.
+    """
 
     _logs: LogStore
     _redis: redis.Redis
 
     def index(self, job: Job, wanted: LogFilter) -> LogIndex:
-        """The lines of a level and logger, counted by segment, without reading them. The filter's text is ignored."""
+        """The number of lines with a wanted level and logger, by segment, without reading the lines. The filter's
+        text is ignored.
+        """
         counts: Counter[tuple[str, str]] = Counter()
         segments: list[Segment] = []
         for position, end, stored in self._outline(job):
@@ -160,8 +167,8 @@ class LogSearch:
         limit: int = 1000,
         seconds: float = math.inf,
     ) -> LinesFound:
-        """The wanted lines in the stretch, counted, with the positions of the first `limit` of them. After `seconds`
-        it stops at the end of a chunk.
+        """The number of wanted lines in the stretch, by segment, and the positions of the first `limit` of them.
+        After `seconds`, the search stops at the end of a chunk.
         """
         began = time.monotonic()
         segments: list[Segment] = []
@@ -199,7 +206,7 @@ class LogSearch:
                 yield segment, partial(self._logs.chunk_at, job.id, position)
 
     def lines(self, job: Job, wanted: LogFilter, stretch: Stretch) -> Iterator[tuple[Position, Iterator[Line]]]:
-        """For each chunk: where it ends, and those of its lines that are wanted and begin in the given range."""
+        """For each chunk: where it ends, and its wanted lines that begin in the stretch."""
         last: list[Segment] = []
         for chunk in self._logs.chunks(job.id, self._begin(job, stretch.since), stretch.until):
             if chunk.attempt <= job.newest:
@@ -210,8 +217,8 @@ class LogSearch:
             yield live[-1].position, filter(partial(_begins_in, stretch), filter(wanted.accepts, live))
 
     def place(self, job: Job, wanted: LogFilter, number: int) -> tuple[Position, int]:
-        """The position from which to read for the wanted line with this number (from 1 on), and how many wanted lines
-        to skip there.
+        """Where to find the wanted line with this number (from 1 on): the position at which to start reading, and how
+        many wanted lines to skip from there.
         """
         left = number - 1
         end = BEGIN
@@ -223,7 +230,7 @@ class LogSearch:
         return end, left
 
     def _begin(self, job: Job, position: Position) -> Position:
-        """Where the chunk begins that holds this position."""
+        """Where the chunk that contains this position begins."""
         held = self._logs.read(job.id, position.attempt, position.offset, 1)
         return Position(position.attempt, min(held[0].start, position.offset)) if held else position
 
@@ -236,7 +243,7 @@ class LogSearch:
         return {} if chunk is None else _counts(chunk)
 
     def _live(self, job: Job, stored: list[Segment], stretch: Stretch) -> Iterator[list[Line]]:
-        """Lines of the last attempt that MongoDB does not have yet, if there are any."""
+        """Yields the last attempt's lines that are not in MongoDB yet, as one list, if there are any."""
         last = job.current
         if last is None or last.log_end is not None:
             return
@@ -276,7 +283,7 @@ def _found(segments: list[Segment], positions: list[Position], stretch: Stretch)
 
 
 def _joined(segments: list[Segment]) -> list[Segment]:
-    """The segments, joined with neighbours of the same attempt so that there are about `MAX_SEGMENTS` at most."""
+    """The segments, with neighbours of the same attempt joined, so that there are at most about `MAX_SEGMENTS`."""
     size = -(-len(segments) // MAX_SEGMENTS)
     joined: list[Segment] = []
     count = size
@@ -305,14 +312,14 @@ def all_lines(chunk: LogChunk) -> Iterator[Line]:
 
 
 def wanted_lines(chunk: LogChunk, wanted: LogFilter) -> Iterator[Line]:
-    # taking a chunk apart into lines takes much longer than looking through its bytes
+    # to split a chunk into lines takes much longer than to search its bytes
     if (chunk.lines and not wanted.count(chunk.lines)) or (wanted.text and not wanted.has_text(chunk.data)):
         return iter(())
     return filter(wanted.accepts, all_lines(chunk))
 
 
 def count_wanted(chunk: LogChunk, wanted: LogFilter) -> int:
-    """How many of the chunk's lines are wanted; the filter has a text."""
+    """How many of the chunk's lines are wanted, for a filter with a text."""
     counts = chunk.lines or _counts(chunk)
     taken, lines = wanted.count(counts), sum(counts.values())
     if not taken:
@@ -330,7 +337,7 @@ def count_wanted(chunk: LogChunk, wanted: LogFilter) -> int:
 
 def wanted_ends(chunk: LogChunk, wanted: LogFilter) -> Iterator[int]:
     """Offsets in the attempt's log at which the chunk's wanted lines end."""
-    # a longer chunk may have a line that is several entries
+    # a longer chunk may have a line that was split into several entries
     if not wanted.text or len(chunk.data) > MAX_LINE:
         yield from (line.entry.end for line in wanted_lines(chunk, wanted))
         return
@@ -338,8 +345,8 @@ def wanted_ends(chunk: LogChunk, wanted: LogFilter) -> Iterator[int]:
 
 
 def _owned_ends(chunk: LogChunk, wanted: LogFilter, lines: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """As `wanted_ends`, of these lines (as `_lines_with` has them), for a wanted level and logger; the text is not
-    looked at.
+    """As `wanted_ends`, but only for these lines (pairs as in `_lines_with`), and by level and logger: the text is
+    ignored.
     """
     takes = lru_cache(partial(_takes, wanted))
     owner: tuple[bytes, ...] = (chunk.head_logger or "").encode(), chunk.head_level.encode()
@@ -356,7 +363,7 @@ def _takes(wanted: LogFilter, logger: bytes, level: bytes) -> bool:
 
 
 def _owner_before(data: bytes, start: int, known: int) -> tuple[bytes, ...] | None:
-    """Logger and level of the nearest line with a head before the line at `start`, not looked for before `known`."""
+    """Logger and level of the nearest line with a head before the line at `start`. The search ends at `known`."""
     while start > known:
         start = data.rfind(b"\n", 0, start - 1) + 1
         if owner := head_at(data, start):
@@ -364,7 +371,7 @@ def _owner_before(data: bytes, start: int, known: int) -> tuple[bytes, ...] | No
     return None
 
 
-# --- text in bytes: whole chunks are casefolded at once, because a call for each line would take much longer
+# --- searches text in bytes. Whole chunks are casefolded at once, because a call for each line would take much longer
 
 
 def _count_lines_with(text: str, data: bytes) -> int:
@@ -374,7 +381,7 @@ def _count_lines_with(text: str, data: bytes) -> int:
 
 
 def _lines_with(text: str, data: bytes) -> Iterator[tuple[int, int]]:
-    """Where each line with the text begins, and where it ends, without its newline."""
+    """Where each line with the text begins and ends, without its newline."""
     if text.isascii():
         for match in _rest_of_line(text.encode()).finditer(data.lower()):
             yield data.rfind(b"\n", 0, match.start()) + 1, match.end()
@@ -387,14 +394,14 @@ def _lines_without(text: str, data: bytes) -> list[tuple[int, int]]:
     searched: list[Any] = data.lower().split(b"\n") if text.isascii() else _folded(data).split("\n")
     sought: Any = text.encode() if text.isascii() else text
     missing = [number for number, line in enumerate(searched) if sought not in line]
-    # casefolding changes lengths, but no newline
+    # casefolding changes the lengths of lines, but not their number
     ends = list(accumulate((len(line) + 1 for line in data.split(b"\n")), initial=0)) if missing else []
     return [(ends[number], ends[number + 1] - 1) for number in missing if ends[number] < len(data)]
 
 
 def _folded_lines_with(text: str, data: bytes) -> Iterator[tuple[int, int]]:
-    """As `_lines_with`, for a text that is not ASCII. Casefolding changes offsets, so lines are found by their
-    number, which stays the same.
+    """As `_lines_with`, for a text that is not ASCII. Casefolding changes offsets, so lines are identified by their
+    number, which does not change.
     """
     folded = _folded(data)
     breaks: list[int] = []
@@ -411,7 +418,7 @@ def _folded(data: bytes) -> str:
 
 
 def _rest_of_line(text: AnyStr) -> re.Pattern[AnyStr]:
-    """Let each match extend to the end of its line, so that a line matches once."""
+    """A pattern for the text and the rest of its line, so that a line matches only once."""
     rest = r"[^\n]*" if isinstance(text, str) else rb"[^\n]*"
     return re.compile(re.escape(text) + rest)
 

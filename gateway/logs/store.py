@@ -1,4 +1,4 @@
-"""Logs: the bytes of each attempt's log in compressed chunks, so that no reader needs the node for them."""
+"""Stores the log of each attempt in compressed chunks, so that readers do not need the node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gateway.logs.volume import LevelLines, LogVolume, coarsened
 from gateway.stores.mongo import Document, Repeating, of_job
 from gateway.stores.redis import job_channel, log_stream
 
-#: A chunk is never larger than this before compression, so a bomb cannot hide in one.
+#: The most bytes of a chunk before compression. Larger ones are not decompressed: they may be decompression bombs.
 MAX_CHUNK = 4 << 20
 #: Chunks deleted, or read, at a time.
 _BATCH = 200
@@ -36,7 +36,7 @@ _OUTLINED = 5000
 
 #: Number of lines by logger (empty for lines without one) and level.
 LineCounts = Mapping[tuple[str, str], int]
-#: Different pairs of logger and level for which a chunk's lines are counted: a spider may make up names.
+#: The most pairs of logger and level for which a chunk's counts are stored: a spider may use any number of names.
 _MAX_COUNTS = 100
 
 
@@ -46,14 +46,14 @@ class LogChunk(NamedTuple):
     #: Byte offsets in the attempt's log; a chunk begins and ends at line boundaries.
     start: int
     end: int
-    #: Level in force at `start`, for lines that have none of their own.
+    #: Level of the line before `start`, for lines that have none of their own.
     head_level: str
     data: bytes
-    #: Logger of the line before `start`, to which lines without a head belong; `None` if it is not known.
+    #: Logger of the line before `start`, for lines that have none of their own; `None` if it is not known.
     head_logger: str | None = None
-    #: How many lines of each logger and level it holds; empty if that was not stored.
+    #: How many lines of each logger and level it has; empty if this was not stored.
     lines: LineCounts = MappingProxyType({})
-    #: When they were written; only where a chunk is stored.
+    #: How many lines were written when. Set for storing a chunk; not read with it.
     volume: LogVolume | None = None
 
 
@@ -67,8 +67,8 @@ class ChunkOutline(NamedTuple):
 
 
 def count_lines(entries: Iterable[LogEntry], head_logger: str | None) -> LineCounts:
-    """Count entries by logger and level. A line without a head counts for the logger of the line that it belongs to,
-    or for `head_logger` if it comes first.
+    """Count entries by logger and level. A line without a head counts for the logger of the line that it continues,
+    or for `head_logger` if it is among the first.
     """
     counts: Counter[tuple[str, str]] = Counter()
     for entry in entries:
@@ -83,8 +83,8 @@ class LogStore:
 
     @state_change("logs.append")
     def append(self, chunk: LogChunk) -> None:
-        """Store the chunk that begins at `chunk.start`, unless the stored one is as long or longer: a write that was
-        delayed on its way must not take back what was acknowledged since.
+        """Store the chunk that begins at `chunk.start`, unless the stored chunk is as long or longer: a delayed write
+        must not undo a later one that was acknowledged.
         """
         document = {
             "_id": _id(chunk.job_id, Position(chunk.attempt, chunk.start)),
@@ -102,8 +102,8 @@ class LogStore:
             self._logs.replace_one({"_id": document["_id"], "end": {"$lt": chunk.end}}, document, upsert=True)
 
     def read(self, job_id: str, attempt: int, position: int, limit: int = 1 << 20) -> list[LogChunk]:
-        """Adjoining chunks from the one that holds byte `position` on, until they make `limit` bytes; at least one if
-        there is any. If that byte is not stored, they begin behind it.
+        """Adjoining chunks, beginning with the one that contains byte `position`, until they have `limit` bytes
+        together; at least one if there is any. If that byte is not stored, they begin after it.
         """
         chunks = self._read(job_id, attempt, position, limit)
         if chunks and chunks[0].start > position:
@@ -125,12 +125,12 @@ class LogStore:
         return chunks
 
     def outline(self, job_id: str) -> list[ChunkOutline]:
-        """All chunks of all attempts, in order. One that grows during the reading may end before the next begins."""
+        """All chunks of all attempts, in order. If a chunk grows while this reads, there may be a gap after it."""
         found = self._logs.find(of_job(job_id), {"end": 1, "counts": 1}).sort("_id", ASCENDING).batch_size(_OUTLINED)
         return [_outline(document) for document in found]
 
     def volume(self, job_id: str, attempt: int) -> LogVolume:
-        """Of the attempt's log, as far as it was stored by a release that keeps it."""
+        """The volume of the attempt's log, without chunks that an older release stored without a volume."""
         prefix = _prefix(job_id, attempt)
         query = {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]};"}, "volume": {"$gt": b""}}
         with self._logs.find(query, {"volume": 1}, batch_size=_OUTLINED) as found:
@@ -150,13 +150,13 @@ class LogStore:
             yield before
 
     def _grown(self, chunk: LogChunk, following: LogChunk) -> LogChunk:
-        """The chunk, read again if it ended before `following` begins: it has then grown since it was read."""
+        """The chunk, read again if there is a gap before `following`: then it has grown since it was read."""
         if chunk.attempt != following.attempt or chunk.end >= following.start:
             return chunk
         return self.chunk_at(chunk.job_id, Position(chunk.attempt, chunk.start)) or chunk
 
     def chunk_at(self, job_id: str, position: Position) -> LogChunk | None:
-        """The chunk that begins there."""
+        """The chunk that begins at this position; `None` if there is none."""
         found = self._logs.find_one({"_id": _id(job_id, position)})
         return None if found is None else _chunk(found)
 
@@ -173,7 +173,7 @@ class LogStore:
 
 
 def _adjoining(chunks: list[LogChunk]) -> int:
-    """How many chunks adjoin. A gap means that the chunk before it has grown since it was read."""
+    """How many of the first chunks adjoin. A gap means that the chunk before it has grown since it was read."""
     for number, (left, right) in enumerate(pairwise(chunks), start=1):
         if right.start > left.end:
             return number
@@ -214,23 +214,23 @@ def _counts(document: Document) -> LineCounts:
     return {(logger, level): count for logger, level, count in document.get("counts", ())}
 
 
-# --- the live end of every log: a stream per attempt for new readers, a channel for readers who are connected
+# --- the live end of each log: a Redis stream per attempt for new readers, a channel for connected readers
 
-#: Entries that a stream keeps, roughly; readers get older ones from MongoDB.
+#: About how many entries a stream keeps; readers get older ones from MongoDB.
 MAX_ENTRIES = 20_000
-#: Bytes that a stream keeps, roughly: it keeps fewer entries if they are long.
+#: About how many bytes a stream keeps: it keeps fewer entries if they are long.
 MAX_BYTES = 32 << 20
-#: Entries that a stream keeps even if their lines have the greatest length.
+#: How many entries a stream keeps even if their lines have the maximum length.
 MIN_ENTRIES = 16
-#: Errors of Redis that are ignored: the stream has the entry already, or its key has another type, until it expires.
-#: Readers that are connected get the entry as it is published, and later ones find it in MongoDB.
+#: Errors of Redis that are ignored: the stream already has the entry, or its key has another type until it expires.
+#: Connected readers get the entry by the channel, and later readers find it in MongoDB.
 _IN_THE_WAY = ("equal or smaller than the target stream top item", "WRONGTYPE")
 
 
 @define(eq=False, repr=False, slots=False)
 class LogStream:
-    """The live end of logs in Redis. All methods raise `redis.RedisError`, and can be repeated without any change
-    that a reader sees.
+    """The live end of logs in Redis. All methods raise `redis.RedisError`. They can be repeated: readers ignore
+    entries that they have already.
     """
 
     _redis: redis.Redis = field(alias="client")
@@ -240,18 +240,18 @@ class LogStream:
     @state_change("log_stream.append")
     def append(self, attempt_id: AttemptId, entries: Sequence[LogEntry]) -> None:
         """Add `entries`, in order, and publish them. Entries that the stream already has are published again, because
-        it is not known whether they were published before; readers go by the positions of entries.
+        it is not known whether they were published before; readers recognize them by their positions.
         """
         key, limit = log_stream(*attempt_id), _max_entries(entries)
         each = [entry.to_json() for entry in entries]
         with self._redis.pipeline(transaction=False) as pipeline:
             for entry, data in zip(entries, each, strict=True):
                 name = f"{attempt_id.attempt}-{entry.end}"
-                # not by `xadd`, whose checks of its arguments take a tenth of the time
+                # not by `xadd`, because its checks of the arguments take a tenth of the time
                 pipeline.execute_command(  # type: ignore[no-untyped-call]  # redis-py's
                     "XADD", key, "MAXLEN", "~", limit, name, "s", entry.start, "d", data
                 )
-            # with each write, because a key that was lost and made again has no time to live
+            # at each write, because a key that was lost and is made again would never expire
             pipeline.expire(key, self._ttl)
             pipeline.publish(job_channel(attempt_id.job_id), log_event(attempt_id.attempt, entries, each))
             answers = pipeline.execute(raise_on_error=False)
@@ -271,7 +271,7 @@ def _max_entries(entries: Sequence[LogEntry]) -> int:
 
 
 def live_entries(client: redis.Redis, attempt_id: AttemptId, offset: int) -> list[LogEntry]:
-    """The adjoining entries from byte `offset` of the log on, as far as the stream has them.
+    """The adjoining entries of the stream from byte `offset` of the log on; empty if the stream begins later.
 
     Raises `redis.RedisError`.
     """

@@ -1,4 +1,6 @@
-"""How many lines of each level a log has had over time: stored with each chunk, so that no line is read for it."""
+"""The volume of a log: how many lines of each level it has over time. It is stored with each chunk, so that no lines
+have to be read for it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-#: Seconds between two times. Beyond the last one, whole days.
+#: Possible steps between two times, in seconds. Larger steps are whole days.
 _STEPS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
-#: Times that a chunk, or a picture, tells apart.
+#: About how many times the volume of a chunk, or a chart, has at most.
 MOST = 60
-#: A spider may write any time into its log.
+#: Lines with a time in other years are not counted: a spider may write any time into its log.
 _YEARS = range(1970, 3000)
 
 
@@ -21,25 +23,27 @@ class LevelLines(NamedTuple):
     at: int
     level: str
     lines: int
-    #: Where in the log of the attempt the first of them begins.
+    #: Byte offset in the attempt's log at which the first of them begins.
     start: int
 
 
 class LogVolume(NamedTuple):
-    #: Seconds that it is exact to.
+    #: Seconds from one time to the next.
     step: int
-    #: In the order of time.
+    #: The oldest first.
     parts: list[LevelLines]
 
 
 def volume_of(times: Mapping[tuple[bytes, str], tuple[int, int]], start: int) -> LogVolume:
-    """Of a chunk that begins at `start`; `times` as in `Survey`."""
+    """The volume of a chunk that begins at `start`. `times` is as in `Survey`."""
     found = ((_seconds(second), level, *lines) for (second, level), lines in times.items())
     return coarsened([LevelLines(at, level, lines, start + at_byte) for at, level, lines, at_byte in found if at])
 
 
 def coarsened(parts: Iterable[LevelLines], least: int = 1) -> LogVolume:
-    """The same with up to about `MOST` times, which are `least` seconds or more apart."""
+    """The volume with these parts added up, so that it has at most about `MOST` times, `least` seconds or
+    more apart.
+    """
     parts = sorted(parts)
     if not parts:
         return LogVolume(least, [])
@@ -53,13 +57,13 @@ def coarsened(parts: Iterable[LevelLines], least: int = 1) -> LogVolume:
 
 
 def step_of(span: int, least: int = 1) -> int:
-    """Seconds of a step, of which about `MOST` make so many seconds."""
+    """The step in seconds, at least `least`, with which about `MOST` steps or fewer make up `span` seconds."""
     days = -(-span // (MOST * 86400)) * 86400
     return next((one for one in _STEPS if one >= least and span < one * MOST), max(least, days))
 
 
 def _seconds(second: bytes) -> int:
-    """0 for what is no time of a log, such as `2027-99-99T00:00:00`."""
+    """Seconds since the epoch; 0 if this is not a valid time, such as `2027-99-99T00:00:00`."""
     try:
         at = datetime.fromisoformat(second.decode()).replace(tzinfo=UTC)
     except ValueError:
