@@ -1,5 +1,5 @@
-"""The transport of messages, for every broker that a URL can name. All senders and receivers take the queue from
-here, because RabbitMQ refuses a declaration that differs from the first one.
+"""How messages are transported, for each kind of broker. All senders and receivers take the queue's declaration from
+here, because RabbitMQ refuses one that differs from the first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from structlog.contextvars import get_contextvars
 
 from gateway.stores.unanswered import note_unanswered
 
-#: A header of broker messages; the message's own `correlation_id` is Celery's.
+#: The message header with our correlation id. Celery uses the message's own `correlation_id` for another purpose.
 HEADER = "x-correlation-id"
 
 
 def current_correlation() -> str | None:
-    """The correlation id of the work of this thread or task."""
+    """The correlation id of the request or message that this thread or task works on; `None` if there is none."""
     correlation_id: str | None = get_contextvars().get("correlation_id")
     return correlation_id
 
@@ -34,28 +34,28 @@ def current_correlation() -> str | None:
 DELIVERY_LIMIT = 3
 #: With this many messages in the queue, a publish is refused; the sweep finds the jobs that such messages name.
 MAX_WAITING = 100_000
-#: How many messages the dead-letter queue keeps, for an operator who wants to know the cause. The oldest make room
-#: for new ones, and all are deleted after a week.
+#: How many messages the dead-letter queue keeps, for an operator who looks for the cause. New messages replace the
+#: oldest, and all are deleted after a week.
 MAX_DEAD = 10_000
 DEAD_TTL_SECONDS = 7 * 24 * 3600.0
 
 #: Seconds that the broker may take to confirm a message.
 CONFIRM_TIMEOUT = 5.0
-#: Seconds from noticing that the queue is gone to declaring it. If it were declared at once, RabbitMQ would not
-#: notify the consumers of the old queue, and would deliver messages to them that they never see.
+#: Seconds to wait after the queue was deleted, before it is declared again. If it were declared at once, RabbitMQ
+#: would not notify the consumers of the old queue, and would deliver messages to them that they never see.
 FAREWELL = 0.5
 
 _AMQP = frozenset({"amqp", "amqps", "pyamqp", "librabbitmq"})
 #: The scheme of Amazon's SQS, or of a server that speaks its protocol.
 SQS = "sqs"
-# it is loaded only if a URL names it, because it needs libraries that are not installed everywhere
+# kombu imports this only if a URL names it: it needs libraries that are not installed everywhere
 TRANSPORT_ALIASES[SQS] = "gateway.stores.sqs:Transport"
 _REDIS = frozenset({"redis", "rediss", "valkey", "valkeys", "redis+socket", "unix"})
 
 
 class HintQueue(Queue):
-    """A queue that declares its dead-letter queue first, because without that a broker would have no place for a
-    message that it cannot deliver.
+    """A queue that declares its dead-letter queue first: otherwise the broker would have no place for messages that
+    it cannot deliver.
     """
 
     attrs = (*Queue.attrs, ("dead_letters", None))
@@ -71,24 +71,25 @@ def dead_letter_name(queue_name: str) -> str:
 
 
 def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
-    """Celery's settings for `url`, which depend on its scheme alone."""
+    """Celery's settings for the broker at `url`. They depend only on the URL's scheme."""
     scheme = url.partition(":")[0]
     common = {
         "task_default_queue": queue_name,
         "broker_connection_timeout": 3,
-        # a channel that the broker closes, for example because a queue is not what we declare, is opened again
+        # open a channel again that the broker has closed, for example because its queue differs from our declaration
         "broker_channel_error_retry": True,
-        # every message is returned if no queue takes it, and counts as sent only once the broker has confirmed it
+        # a message is returned if there is no queue for it, and counts as sent only once the broker has confirmed it
         "task_routes": {"*": {"mandatory": True, "confirm_timeout": CONFIRM_TIMEOUT}},
     }
     if scheme in _AMQP:
         options = {"confirm_publish": True, "write_timeout": CONFIRM_TIMEOUT}
-        # for workers, in seconds; a connection with two missed heartbeats is opened again
+        # `broker_heartbeat` is for workers, in seconds; after two missed heartbeats a connection is opened again
         own = {"broker_heartbeat": 6, "task_queues": [_quorum_queue(queue_name)]}
         return common | own | {"broker_transport_options": options}
     if scheme in _REDIS:
         # `visibility_timeout`: seconds until a message whose worker was killed is delivered again.
-        # `health_check_interval`: a dead connection, which a firewall forgot, is opened again within twice this time
+        # `health_check_interval`: a dead connection, for example one that a firewall dropped, is opened again within
+        # twice this time
         limits = {"socket_timeout": 3, "socket_connect_timeout": 3, "health_check_interval": 2}
         options = {"visibility_timeout": 60, **limits}
         return common | {"broker_transport_options": options}
@@ -97,21 +98,25 @@ def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
     return common
 
 
-#: SQS does not push messages. A worker's request for one waits there for this many seconds; SQS allows up to 20.
+#: SQS does not push messages: a worker's request waits at SQS for a message, for this many seconds. SQS allows 20.
 SQS_WAIT = 10
 
 
 def sqs_options(timeout: float) -> dict[str, Any]:
-    """Options of kombu's transport. `timeout` is for one call, in seconds; requests for messages have their own."""
+    """Options for kombu's transport. `timeout`: seconds for one call. Requests for messages have their own
+    timeout.
+    """
     calls = {"connect_timeout": timeout, "read_timeout": timeout, "retries": {"total_max_attempts": 1}}
-    # seconds until a message whose worker was killed is delivered again; of a request's wait; and between two
-    # requests
+    # in seconds: until a message whose worker was killed is delivered again; how long a request for messages waits;
+    # and between two requests
     waits = {"visibility_timeout": 60, "wait_time_seconds": SQS_WAIT, "polling_interval": 0.5}
     return {**waits, "client-config": calls}
 
 
 def _quorum_queue(name: str) -> HintQueue:
-    """A queue kept by a majority of the broker's nodes. At-least-once dead-lettering needs `reject-publish`."""
+    """A quorum queue, which a majority of the broker's nodes stores. At-least-once dead-lettering requires
+    `reject-publish`.
+    """
     dead = dead_letter_name(name)
     return HintQueue(
         name,
@@ -140,7 +145,7 @@ def _quorum_queue(name: str) -> HintQueue:
     )
 
 
-# --- one thread's own connection to the broker
+# --- a connection to the broker, for one thread
 
 log = structlog.get_logger()
 
@@ -150,12 +155,12 @@ _NO_ROUTE = 312
 
 @define(eq=False, repr=False, slots=False)
 class BrokerConnection:
-    """Sends a task and waits until the broker confirms it. After any failure the connection is closed, because a late
-    confirmation would be taken for that of the next message.
+    """Sends tasks, and waits until the broker confirms each of them. After any failure the connection is closed,
+    because a late confirmation would be taken for the next message's.
     """
 
     _app: Celery
-    #: Shared by all connections of a process: RabbitMQ loses messages of senders that declare at once.
+    #: Shared by all connections of a process: if several declare the queue at the same time, RabbitMQ loses messages.
     _declaring: threading.Lock
     _connection: Connection | None = field(init=False, default=None)
 
@@ -163,7 +168,7 @@ class BrokerConnection:
         """Send the task. Raises one of `errors` if the broker does not take it."""
         is_new = self._connection is None
         try:
-            # assume that the queue exists, because a check would declare a queue that was just deleted
+            # assume that the queue exists: a check would declare it, too soon if it was just deleted (`FAREWELL`)
             self._send(task, args, fields)
         except self.errors as error:
             if _is_unroutable(error):
@@ -188,7 +193,7 @@ class BrokerConnection:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """The errors that a sender gets from a broker that is away, is full, or refuses."""
+        """The errors that a sender gets if the broker cannot be reached, is full, or refuses the message."""
         transport = self._app.connection_for_write().transport
         return (KombuError, OSError, *transport.connection_errors, *transport.channel_errors)
 
@@ -218,10 +223,10 @@ class BrokerConnection:
         if self._connection is None:
             self._connection = self._app.connection_for_write()
         if not self._connection.connected:
-            # try each of the broker's addresses once, without a pause: a channel would wait for a broker without end
+            # try each of the broker's addresses once, without a pause: by default, kombu would try for ever
             others = len(self._connection.alt) - 1
             self._connection.ensure_connection(max_retries=others, interval_start=0, interval_step=0)
-            # so that every wait for an answer ends, including that for the answer to a declaration
+            # every wait for an answer must end, including the answer to a declaration
             sock = getattr(self._connection.connection, "sock", None)
             if sock is not None:
                 sock.settimeout(CONFIRM_TIMEOUT)

@@ -1,8 +1,8 @@
-"""The number of the documents' format. A version does not start if the stores hold documents of a format that it does
-not understand (`docs/decisions/0030-the-documents-format.md`).
+"""The number of the documents' format. A process does not start if the stores contain documents in a format that its
+version does not understand (`docs/decisions/0030-the-documents-format.md`).
 
-A new field that older versions may ignore does not make a new format. Every version reads the documents of all
-earlier ones.
+A new field that older versions may ignore does not make a new format. Every version reads documents of all earlier
+versions.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from gateway.stores.mongo import Document, connect
 
 
 class Format(NamedTuple):
-    #: The highest format that this version understands. A release understands a format before the next release writes
-    #: it, so that both can run side by side, and so that one can go back.
+    #: The highest format that this version understands. A release already understands the format that the next
+    #: release writes, so that both can run side by side, and an upgrade can be undone.
     understood: int
     #: The format that this version writes.
     written: int
 
 
 OURS = Format(understood=1, written=1)
-#: The format of stores that do not name any.
+#: The format of stores without a format number.
 _FIRST = 1
-#: The id of the document, which is in the collection of running numbers.
+#: The id of the document with the number, in the collection `counters`.
 _ID = "document_format"
 #: Seconds that the start of a process may wait for MongoDB.
 _PATIENCE = 2.0
@@ -67,8 +67,8 @@ def _where(database: Database[Document]) -> str:
 
 
 def refuse_newer_stores(uri: str, process: str) -> None:
-    """End this process, with one line, if it does not understand the stored format. If MongoDB does not answer now,
-    the start goes on, and the process calls `enter` when it connects.
+    """End this process, with one line on stderr, if it does not understand the stored format. If MongoDB does not
+    answer now, the start continues, and the process calls `enter` when it connects.
 
     Raises `SystemExit`.
     """

@@ -1,9 +1,9 @@
 """Reads documents as models.
 
-Fields that this version does not know are ignored, because a newer version, which runs beside it during an upgrade,
-may write them. A document that cannot be read does not keep others from being read. It is left out, and noted in the
-collection `unreadable`: `/health` counts the notes, `discoverybot doctor` names the documents. They stay as they are,
-for an operator to repair.
+Unknown fields are ignored, because a newer version, which runs beside this one during an upgrade, may write them. A
+document that cannot be read does not keep others from being read: it is left out, and noted in the collection
+`unreadable`. `/health` counts these notes, and `discoverybot doctor` names the documents. They stay as they are until
+an operator repairs them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Kind = TypeVar("Kind", bound=BaseModel)
 Reader = Callable[[Document], Model]
 #: The collection of notes: one entry per unreadable document, with the id `<collection>/<id>`.
 UNREADABLE = "unreadable"
-#: The field that marks an unreadable document where queries for work would find it again and again; marked documents
-#: are not found. The mark is removed once the document can be read.
+#: The field that marks an unreadable document, so that queries for work do not find it again and again. The mark is
+#: removed once the document can be read.
 SET_ASIDE = "set_aside"
 #: Seconds after which a process notes again a document that it still cannot read.
 NOTED_AGAIN = 30.0
-#: How many unreadable documents one query skips; with more, its answer is short.
+#: How many unreadable documents one query skips. If there are more, its result has fewer documents than asked for.
 _MOST_PASSED = 1000
 #: All errors that reading a document by its fields may raise; `ValidationError` is a `ValueError`.
 _PROBLEMS = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
@@ -56,30 +56,30 @@ def reader(kind: type[Kind]) -> Reader[Kind]:
     return partial(kind.model_validate, extra="ignore")
 
 
-#: Queries for times after this one find nothing but times: no numbers, texts or missing fields, which sort before.
+#: Queries for times after this one find only times: numbers, texts and missing fields sort before it.
 NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
 def moment(value: object) -> datetime:
-    """The value, if it is a time; for documents that are read field by field, without a model that checks them.
+    """The value, if it is a time. For documents that are read field by field, without a model that checks them.
     Raises `TypeError`.
     """
     if not isinstance(value, datetime):
-        raise TypeError("no time")
+        raise TypeError("not a time")
     return value
 
 
 def whole(value: object) -> int:
     """As `moment`, for a number."""
     if not isinstance(value, int):
-        raise TypeError("no number")
+        raise TypeError("not a number")
     return value
 
 
 def text(value: object) -> str:
     """As `moment`, for a text."""
     if not isinstance(value, str):
-        raise TypeError("no text")
+        raise TypeError("not a text")
     return value
 
 
@@ -112,7 +112,7 @@ class Documents(Generic[Model]):
             raise UnreadableError(*found) from error
 
     def optional(self, document: Document | None) -> Model | None:
-        """The document's model; `None` also if it cannot be read."""
+        """The document's model; `None` if there is no document, or if it cannot be read."""
         return next(iter(self.many([] if document is None else [document])), None)
 
     def many(self, documents: Iterable[Document]) -> list[Model]:
@@ -135,8 +135,8 @@ class Documents(Generic[Model]):
     def find(
         self, query: Document, limit: int, sort: Sequence[tuple[str, int]], fields: Document | None = None
     ) -> list[Model]:
-        """The first `limit` models that can be read, because clients take a shorter list for the end. `fields`: a
-        projection to the fields that the model needs.
+        """The first `limit` models that can be read. If some cannot be read, more are read in their place, because
+        clients take a shorter list for the last one. `fields`: a projection to the fields that the model needs.
         """
         passed: list[Any] = []
         while True:
@@ -148,16 +148,18 @@ class Documents(Generic[Model]):
             passed += unreadable
 
     def at_once(self, query: Document, limit: int) -> list[Model] | None:
-        """The first `limit` models that can be read; `None` if these are more than a server answers at once."""
+        """The models among the first `limit` documents; `None` if these are too large for one answer of the
+        server.
+        """
         documents, is_all = self._answered(query, limit)
         return self.many(documents) if is_all else None
 
     def page(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> list[Model]:
-        """The first models, `limit` at most, and fewer if they are large; empty only if there are none."""
+        """The first models, at most `limit`, and fewer if they are large; empty only if there are none."""
         return self.answer(query, limit, sort)[0]
 
     def answer(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> tuple[list[Model], bool]:
-        """The same, and whether they ended early because they are large."""
+        """The models of `page`, and whether there are fewer than `limit` because they are large."""
         documents, is_all = self._answered(query, limit, sort)
         found = self.many(documents)
         is_whole = len(found) == len(documents) or (found and not is_all)
@@ -166,8 +168,8 @@ class Documents(Generic[Model]):
     def _answered(
         self, query: Document, limit: int, sort: Sequence[tuple[str, int]] = ()
     ) -> tuple[list[Document], bool]:
-        """As many of the first `limit` documents as the server answers at once, 16 MiB or a single one, and whether
-        these are all of them. A list of `limit` documents may take gigabytes.
+        """Those of the first `limit` documents that fit into one answer of the server (16 MiB, and at least one
+        document), and whether these are all of them. All `limit` documents could take gigabytes.
         """
         answers = self.collection.find_raw_batches(query, sort=list(sort) or None, limit=limit, batch_size=limit)
         with answers:
@@ -181,7 +183,7 @@ class Documents(Generic[Model]):
         except PyMongoError as error:
             if is_passing(error):
                 raise
-            # the document can be neither read nor noted, but the others must still be read
+            # the document can be neither read nor noted; the others must be read all the same
             log.warning("unreadable_not_noted", collection=found.collection, document=found.id, error=str(error))
 
     def _note(self, found: Unreadable) -> None:
@@ -199,7 +201,7 @@ def note(database: Database[Document], found: Unreadable) -> None:
         return
 
 
-# --- pages of a list that grows at its front: the cursor names the last entry seen, so that no entry comes twice
+# --- pages of a list that grows at its front. The cursor names the last entry of a page, so that no entry comes twice
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
@@ -216,10 +218,10 @@ def page(
     field: str = "created_at",
     identity: str = "id",
 ) -> tuple[list[Model], str | None]:
-    """A page, newest first by `field`, and the cursor of the next page, `None` after the last. `identity` is the
+    """A page, newest first by `field`, and the cursor of the next page; `None` after the last page. `identity` is the
     models' name for a document's `_id`.
 
-    Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+    Raises `InvalidRequestError` if `after` is not such a cursor.
     """
     wanted = [*conditions, *([following(after, field)] if after is not None else [])]
     order = [(field, DESCENDING), ("_id", DESCENDING)]
@@ -235,10 +237,10 @@ def cursor_of(moment: datetime, identity: str) -> str:
 
 
 def following(cursor: str, field: str = "created_at", *, newest_first: bool = True) -> Document:
-    """The condition for the entries after the cursor. Raises `InvalidRequestError` if the cursor is none of ours."""
+    """The condition for the entries after the cursor. Raises `InvalidRequestError` if it is not a cursor."""
     moment, identity = _place(cursor)
     upto, beyond = ("$lte", "$lt") if newest_first else ("$gte", "$gt")
-    # the first condition is there so that an index can be used
+    # the first condition is redundant, but lets MongoDB use an index
     return {field: {upto: moment}, "$or": [{field: {beyond: moment}}, {"_id": {beyond: identity}}]}
 
 

@@ -1,4 +1,6 @@
-"""Every index, by collection. Each hot query has one that begins with the fields that it tests for equality."""
+"""All indexes, by collection. For each frequent query there is an index that begins with the fields that the query
+tests for equality.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ def _index(
 
 
 def _there(field: str) -> Document:
-    """The condition that the field exists. It replaces `sparse` in an index of several fields: as every job has some
-    of these, every job would be in a sparse index.
+    """The condition that the field exists. Indexes of several fields need it in place of `sparse`: a sparse index
+    contains each document that has one of its fields, and so all jobs.
     """
     return {field: {"$exists": True}}
 
@@ -38,12 +40,12 @@ INDEXES: dict[str, list[IndexModel]] = {
     "jobs": [
         _index("live_key", "live_key", unique=True, sparse=True),
         _index("idempotency_key", "idempotency_key", unique=True, sparse=True),
-        # the best job of a partition, and which partitions there are; only jobs that could start now have a partition
+        # the first job of a partition, and all partitions; only jobs that could start now have a partition
         _index("queue_lane_rank", "status", "lane", "rank", where=_PENDING),
         # the few jobs that need attention: workers look at pending ones, beats at all others
         _index("status_attend_at", "status", "attend_at", where=_there("attend_at")),
-        # how many of a user's jobs rank before another: counted without reading a job. The user comes before the mark
-        # of jobs that cannot be read, so that MongoDB does not choose this index for queries about all users
+        # how many of a user's jobs are before another in the queue, counted without reading a job. `user_id` comes
+        # before `set_aside`, so that MongoDB does not choose this index for queries about all users
         _index("free_user_rank", "status", "blocked", "user_id", "set_aside", "rank", where=_PENDING),
         # how many jobs of a user wait
         _index("waiting_user", "status", "user_id", where=_PENDING),
@@ -51,16 +53,16 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("scheduled_user", "status", "user_id", where={"status": "scheduled"}),
         # how many jobs of a user are paused
         _index("paused_user", "status", "user_id", where={"status": "paused"}),
-        # jobs of a partition that wait for another reason than the document says
+        # jobs of a partition whose stored waiting reason is out of date
         _index("lane_reason", "lane", "waiting_reason", where=_there("lane")),
         # the last ends and starts
         _index("ended_newest", then={"finished_at": DESCENDING, "_id": DESCENDING}, where=_there("finished_at")),
         _index("started_newest", then={"started_at": DESCENDING, "_id": DESCENDING}, where=_there("started_at")),
         # jobs on their way to a node
         _index("assigned", "assignment.attempt", sparse=True),
-        # the users of whose jobs there is something to announce, and the first job of each
+        # the users with jobs that have something to announce, and the first job of each
         _index("user_signals_due", "user_id", "signals_due", where=_there("signals_due")),
-        # the same of a release that called webhooks from the jobs
+        # the same for jobs of older releases, which called webhooks from the jobs
         _index("user_webhooks_due", "user_id", "webhooks_due", where=_there("webhooks_due")),
         # runs that are to be folded into their datasets
         _index("dataset_due", "dataset_due", sparse=True),
@@ -71,7 +73,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("tag_newest", "tags", then=_NEWEST),
         _index("spider_newest", "spec.spider", then=_NEWEST),
         _index("project_newest", "spec.project", then=_NEWEST),
-        # the runs of one spider, of all users and of one: its name may be that of other projects' spiders
+        # the runs of one spider, of all users and of one user; spiders of other projects may have the same name
         _index("project_spider_newest", "spec.project", "spec.spider", then=_NEWEST),
         _index("user_project_spider_newest", "user_id", "spec.project", "spec.spider", then=_NEWEST),
         _index("status_newest", "status", then=_NEWEST),
@@ -84,7 +86,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         # the runs of the same request
         _index("fingerprint_newest", "fingerprint", then=_NEWEST),
         _index("schedule_newest", "schedule_id", then=_NEWEST, where=_there("schedule_id")),
-        # the runs that are not over, of many schedules
+        # the runs of many schedules that have not ended
         _index("status_schedule", "status", "schedule_id", where=_there("schedule_id")),
         _index("held", "held", sparse=True),
         _index("noted", "noted", sparse=True),
@@ -111,7 +113,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     "schedule_ledger": [
         _index("schedule_due", "schedule_id", then={"due": DESCENDING, "_id": DESCENDING}),
         _index("recorded", then={"recorded_at": DESCENDING}),
-        # what was skipped or missed and is not announced yet
+        # skipped or missed occurrences that are not announced yet
         _index("announce_due", "announce_due", sparse=True),
     ],
     "sites": [],
@@ -123,7 +125,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     "static_entries": [],
     # one document per user and key of the last day
     "idempotency_keys": [_index("claimed", "claimed_at")],
-    # one document per kind of running number
+    # one document per sequence of numbers
     "counters": [],
     # `_id` is a resource, `holders` the attempts that occupy it
     "holds": [],
@@ -150,19 +152,19 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("measure", "when.measure"),
     ],
     "alerts": [
-        # the latest, of a user and of all
+        # the latest, of one user and of all users
         _index("user_since", "user_id", then=_SINCE, where=_there("since")),
         _index("since", then=_SINCE, where=_there("since")),
-        # those that fire, of a user and of all
+        # firing alerts, of one user and of all users
         _index("firing_user_since", "firing", "user_id", then=_SINCE, where={"firing": True}),
         _index("rule_user", "rule_id", "user_id"),
         _index("due_at", "due_at", sparse=True),
         _index("updated_at", "updated_at"),
     ],
     "deliveries": [
-        # the users whose receivers are to be called, and the first call of each
+        # the users with deliveries that are due, and the first delivery of each
         _index("user_due", "user_id", "due_at", where=_there("due_at")),
-        # the first calls of each of the user's receivers
+        # the first deliveries to each endpoint of a user
         _index("user_endpoint_due", "user_id", "endpoint_id", "due_at", where=_there("due_at")),
         _index("endpoint_newest", "endpoint_id", then=_NEWEST, where=_there("endpoint_id")),
         _index("endpoint_state_newest", "endpoint_id", "state", then=_NEWEST, where=_there("endpoint_id")),
@@ -171,7 +173,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     ],
     # one document per project that has variables or settings
     "projects": [],
-    # one document per project, and one that counts their changes
+    # one document per project, and one document that counts the changes of all of them
     "project_versions": [_index("untold", "untold", "_id", where={"untold": True})],
     # one document per version
     "eggs": [],
@@ -188,7 +190,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     # keyed by `_id`
     "budget_days": [_index("day", "day")],
     "run_days": [
-        # a list of subjects at once
+        # for several subjects at once
         _index("kind_user_subject_day", "kind", "user_id", "subject", "day"),
         _index("day", "day"),
     ],
@@ -201,7 +203,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("spider_seen", "spider", then=_SEEN),
         _index("project_seen", "project", then=_SEEN),
         _index("spider_project_state_seen", "spider", "project", "state", then=_SEEN),
-        # those of one user's spider, which may have only so many
+        # the groups of a user's spider, whose number is limited
         _index("spider_user_seen", "spider", "project", "user_id", then=_SEEN),
         _index("state_seen", "state", then=_SEEN),
         _index("user_state_seen", "user_id", "state", then=_SEEN),
@@ -249,13 +251,15 @@ INDEXES: dict[str, list[IndexModel]] = {
 }
 
 
-#: Seconds that building all indexes may take, also for a collection with millions of documents.
+#: Seconds that building all indexes may take. This is enough for collections with millions of documents.
 BUILD_SECONDS = 3600.0
 
 
 @state_change("indexes.ensure")
 def ensure_indexes(database: Database[Document]) -> None:
-    """Create missing indexes; existing ones cost a round trip per collection. A caller's deadline does not apply."""
+    """Create missing indexes. If they exist, this takes a round trip per collection. The caller's deadline does not
+    apply.
+    """
     Context().run(_ensure, database)
 
 

@@ -1,4 +1,4 @@
-"""The one way to connect to MongoDB."""
+"""How processes connect to MongoDB, repeat writes, and find out whether it can be reached."""
 
 from __future__ import annotations
 
@@ -31,44 +31,44 @@ from gateway.stores.unanswered import note_unanswered
 
 Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
-#: Seconds after which a server that is not found counts as away.
+#: Seconds after which a server that is not found counts as not reachable.
 _SELECTION = 3.0
 DUPLICATE_KEY = 11000
-#: MongoDB's error codes (see its `error_codes.yml`) for passing states, in which it stops, elects a primary, is busy
-#: or full: the request is not at fault, and can be made again.
+#: MongoDB's error codes (see its `error_codes.yml`) for temporary states: it is stopping, electing a primary, busy or
+#: full. The request is not at fault, and can be repeated.
 _PASSING = frozenset(
     {
-        *(6, 7, 89, 9001, 11602),  # hosts and networks between its servers
-        *(91, 189, 10058, 10107, 11600, 11601, 13435, 13436),  # it stops, or is no primary (any more)
-        *(24, 46, 112, 134, 290),  # other operations were in the way
+        *(6, 7, 89, 9001, 11602),  # a host or the network between its servers failed
+        *(91, 189, 10058, 10107, 11600, 11601, 13435, 13436),  # it is stopping, or is not the primary (any more)
+        *(24, 46, 112, 134, 290),  # it conflicted with other operations
         *(50, 262),  # it took too long
         *(43, 175, 237),  # the cursor is lost
         14031,  # its disk is full
     }
 )
-#: MongoDB's codes for a document that it can never store.
+#: MongoDB's error codes for a document that it can never store.
 UNSTORABLE = frozenset({2, 9, 14, 15, 22, 52, 53, 54, 55, 56, 57, 121, 10334, 17280, 17419})
 
 
 def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Database[Document]:
     """The database that `uri` names. Does not wait for the server.
 
-    Every operation takes `timeout` seconds in all: to find the server, to connect, to send, on the server itself
+    An operation takes at most `timeout` seconds in all: to find the server, to connect, to send, on the server itself
     (`maxTimeMS`) and to answer; `within` sets another limit for a block. A heartbeat asks every `heartbeat` seconds
-    whether the server is there; if it gets no answer, connections made before are not trusted any more.
+    whether the server is there; if it gets no answer, existing connections are not used any more.
 
     Writes are journalled and acknowledged by a majority; reads go to the primary, and find only what a majority has.
-    The URI cannot change this, because answers to users must hold, and decisions must see the last write. Writes are
-    retried, unless the URI says `retryWrites=false`, for servers that do not support it.
+    The URI cannot change this, because what users were told must not be lost, and decisions must see the last write.
+    Writes are retried, unless the URI says `retryWrites=false`, which is for servers that do not support retries.
     """
     client: MongoClient[Document] = MongoClient(
         uri,
         event_listeners=[_Unanswered(), _ServerTimes()],
-        # in this mode the server answers a heartbeat at once, so the moment of the time in its answer is known
+        # in this mode the server answers a heartbeat at once, so it is known to which moment its time belongs
         serverMonitoringMode="poll",
         tz_aware=True,
         tzinfo=UTC,
-        # one value that Python cannot hold must not keep the rest of a batch from being read
+        # a time that Python cannot represent must not keep the rest of a batch from being read
         datetime_conversion="DATETIME_AUTO",
         unicode_decode_error_handler="replace",
         w="majority",
@@ -85,7 +85,7 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
 
 
 class _Unanswered(monitoring.CommandListener):
-    """Notes commands without an answer, because PyMongo repeats them, where it can, without notice."""
+    """Notes commands that got no answer, because PyMongo repeats them silently where it can."""
 
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         pass
@@ -94,22 +94,22 @@ class _Unanswered(monitoring.CommandListener):
         pass
 
     def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        # an error that the server itself answers has no `errtype`
+        # an error that the server itself has answered has no `errtype`
         if event.failure.get("errtype") in {"AutoReconnect", "NetworkTimeout"}:
             note_unanswered("MongoDB")
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """All calls in the block to MongoDB, Redis and nodes together take at most `seconds`. This can be less than their
-    own limits allow, or more, for a long operation.
+    """A block in which all calls to MongoDB, Redis and nodes together take at most `seconds`. For MongoDB this may
+    also be longer than the limit that `connect` has set, for a long operation.
     """
     with deadline(seconds), pymongo.timeout(seconds):
         yield
 
 
 def round_trip(database: Database[Document]) -> float:
-    """Seconds that the server's answers to heartbeats take, on average of the last ones; 0 if none was answered."""
+    """Seconds that the server's answers to heartbeats take, as a moving average; 0 if none was answered."""
     found = database.client.topology_description
     # a database in memory, as in tests, has no server
     servers = found.server_descriptions().values() if isinstance(found, TopologyDescription) else ()
@@ -135,18 +135,19 @@ class _ServerTimes(monitoring.ServerHeartbeatListener):
 
 
 class ServerClock(SteadyClock):
-    """A clock with the database server's time, which all processes on all machines share, however their machines'
-    clocks are set. The first reading measures it, and raises PyMongo's errors. After that, each heartbeat's answer
-    checks it, because the server's clock may be set, or another server may answer.
+    """A clock that shows the database server's time, so that the processes on all machines have the same time,
+    however their machines' clocks are set. The first reading asks the server, and raises PyMongo's errors. After
+    that, each heartbeat's answer is compared with this clock, because the server's clock may be set, or another
+    server may answer.
     """
 
     def __init__(self, database: Database[Document]) -> None:
         self._database = database
         self._measuring = threading.Lock()
         self._is_measured = False
-        #: Called after the clock was found to be wrong, and was set.
+        #: Called after this clock was wrong and has been corrected.
         self.on_turn: Callable[[], None] = lambda: None
-        # as long as both clocks agree, this machine's clock is used, because it is more exact
+        # start with this machine's clock: if both agree, it is kept, because a measurement is less exact
         super().__init__(utc_now())
 
     def __call__(self) -> datetime:
@@ -155,7 +156,7 @@ class ServerClock(SteadyClock):
         return super().__call__()
 
     def measure(self) -> None:
-        """Ask the server for its time; ask again only if that is not what this clock shows."""
+        """Ask the server for its time, twice more if it differs from this clock, and correct this clock."""
         with self._measuring:
             answer = self._ask()
             if _differ(*answer):
@@ -169,11 +170,11 @@ class ServerClock(SteadyClock):
                 listener.on_server_time = self._compare
 
     def _compare(self, server: datetime, seconds: float) -> None:
-        """Called by the heartbeat's thread."""
+        """Measure again if the server's time in a heartbeat's answer differs. The heartbeat's thread calls this."""
         underway = timedelta(seconds=seconds) / 2
         if _differ(server.replace(tzinfo=UTC) + underway - super().__call__(), underway):
-            # measure first, because this thread may have been late. Another thread does it, because a measurement
-            # waits for this one
+            # measure before correcting the clock, because this thread may have been late. Another thread measures,
+            # because a measurement needs the heartbeat's thread
             threading.Thread(target=self._measure_again, name="server-clock", daemon=True).start()
 
     def _measure_again(self) -> None:
@@ -181,21 +182,21 @@ class ServerClock(SteadyClock):
             self.measure()
 
     def _ask(self) -> tuple[timedelta, timedelta]:
-        """How far the server's clock is ahead of this one, and how exactly that is known."""
+        """How far the server's clock is ahead of this one, and how exact this is."""
         before = super().__call__()
-        # commands do not share the client's options: this time comes without its zone
+        # the client's options do not apply to commands: this time has no zone
         server = self._database.command("hello")["localTime"].replace(tzinfo=UTC)
         underway = (super().__call__() - before) / 2
         return server - (before + underway), underway
 
 
 def _differ(ahead: timedelta, exact_to: timedelta) -> bool:
-    """Whether the clocks differ by more than the measurement can be wrong."""
+    """Whether the clocks differ by more than the error of the measurement."""
     return abs(ahead) > max(timedelta(milliseconds=50), exact_to)
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether the database, or the way to it, is at fault and not the request."""
+    """Whether the database, or the connection to it, is at fault, and not the request."""
     if isinstance(error, ConnectionFailure | WriteConcernError):
         return True
     if isinstance(error, BulkWriteError):
@@ -206,15 +207,15 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, PyMongoError) and (error.timeout or error.has_error_label("RetryableWriteError"))
 
 
-# --- writes that are repeated where the driver does not do it: it repeats no write of several documents, and none at
-# all for servers that do not number writes
+# --- repeats writes that the driver does not repeat itself: writes of several documents, and all writes to servers
+# that do not support retryable writes
 
 Result = TypeVar("Result")
 
 
 class Repeating:
     """Writes to a collection that can safely be carried out twice. If a connection breaks before the answer, or the
-    primary steps down, they are sent once more, in the time that they have left.
+    primary steps down, a write is sent once more, in the time that it has left.
 
     Counts in results are those of the repetition.
     """
@@ -223,7 +224,8 @@ class Repeating:
         self._collection = collection
 
     def insert_one(self, document: Document, *, ours: Sequence[str] = ()) -> None:
-        """Insert the document. A stored document with its id counts as the same one if the fields `ours` are equal.
+        """Insert the document. If the write is repeated, a stored document with its id counts as this one if the
+        fields `ours` are equal.
 
         Raises `DuplicateKeyError` if another document has its id or a unique key.
         """
@@ -239,14 +241,14 @@ class Repeating:
         self._twice(lambda: _nothing(self._collection.insert_one(document)), again)
 
     def insert_many(self, documents: Sequence[Document]) -> None:
-        """Insert the documents, in any order. Raises `BulkWriteError`, also for documents that were inserted before
-        an answer was lost.
+        """Insert the documents, in any order. Raises `BulkWriteError`. If an answer was lost, this error also names
+        documents that the first try has inserted.
         """
         self._twice(lambda: _nothing(self._collection.insert_many(documents, ordered=False)))
 
     def change_one(self, query: Document, update: Document, *, done: Document) -> bool:
-        """Change the one document. Returns whether this call has changed it: then the document matches `done`, which
-        it does after no other change.
+        """Change one document. Returns whether this call has changed it. `done` is a query that matches the document
+        only after this change, to find out if an answer was lost.
         """
 
         def again() -> bool:
@@ -267,8 +269,8 @@ class Repeating:
         return self._twice(lambda: self._collection.delete_many(query))
 
     def delete_of_jobs(self, job_ids: Sequence[str], batch: int) -> None:
-        """Delete all documents of these jobs, `batch` at a time, so that no other write waits until a million are
-        gone.
+        """Delete all documents of these jobs, `batch` at a time, so that other writes do not wait until a million are
+        deleted.
         """
         query = of_jobs(job_ids)
         while job_ids:
@@ -296,11 +298,13 @@ class Repeating:
 
 
 def _nothing(_: object) -> None:
-    """Drops a result that no caller may rely on."""
+    """Drop a result, so that no caller can use it."""
 
 
 def one_of(values: Sequence[str]) -> str | Document:
-    """Matches each of these values. A single one is named by itself, so that an index keeps what follows in order."""
+    """A condition that matches each of these values. A single value is an equality, so that an index gives documents
+    in the order of its further fields.
+    """
     return values[0] if len(values) == 1 else {"$in": list(values)}
 
 
@@ -314,7 +318,7 @@ def of_jobs(job_ids: Iterable[str]) -> Document:
 
 
 def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:
-    """Why documents were refused (MongoDB's codes), by their position.
+    """Why documents were refused (MongoDB's codes), by their positions in the write.
 
     Raises `error` if one of the codes is not `expected`, or if too few servers have confirmed the other writes.
     """
@@ -326,7 +330,7 @@ def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:
 
 @contextmanager
 def mongo_errors() -> Iterator[None]:
-    """Turn "MongoDB is away" into `UnavailableError`; a later request may succeed."""
+    """Turn errors that mean that MongoDB is not available now into `UnavailableError`."""
     try:
         yield
     except PyMongoError as error:
@@ -337,14 +341,14 @@ def mongo_errors() -> Iterator[None]:
         raise UnavailableError("this took the database too long; ask for less, or later") from error
 
 
-# --- whether MongoDB takes writes, by PyMongo's own heartbeats, so that no request has to wait to find out
+# --- whether MongoDB takes writes. PyMongo's own heartbeats show it, so that no request has to wait to find out
 
-#: Seconds between two heartbeats. Unless a request succeeds before, a heartbeat notices the end of an outage.
+#: Seconds between two heartbeats. A heartbeat, or a request that succeeds, notices the end of an outage.
 HEARTBEAT_SECONDS = 1.0
-#: Seconds between two checks of the results of the heartbeats.
+#: Seconds between two checks of the heartbeats' results.
 LOOK_SECONDS = 0.25
-#: Seconds without a server that takes writes before MongoDB counts as away. Requests still wait through a shorter
-#: gap: a broken connection, which counts as a lost server until the next heartbeat, or the quick election of another
+#: If no server has taken writes for this many seconds, MongoDB counts as away. Requests wait through a shorter gap,
+#: such as a broken connection, which counts as a lost server until the next heartbeat, or a quick election of a
 #: primary.
 GRACE_SECONDS = 1.0
 
@@ -365,7 +369,7 @@ class Presence:
 
     @property
     def is_away(self) -> bool:
-        """False again from the first heartbeat that is answered, even before the next `look`."""
+        """Whether MongoDB is away. False again from the first answered heartbeat on, even before the next `look`."""
         since = self._gone_since
         if since is None or self._monotonic() - since < GRACE_SECONDS:
             return False
@@ -373,8 +377,8 @@ class Presence:
 
 
 def is_gone(found: TopologyDescription) -> bool:
-    """Whether each server has been asked and none takes writes. A replica set without a primary counts as gone: all
-    our writes and reads go to the primary.
+    """Whether every server has been asked and none takes writes. A replica set without a primary counts as gone,
+    because all our writes and reads go to the primary.
     """
     if found.has_writable_server():
         return False

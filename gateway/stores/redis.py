@@ -1,5 +1,5 @@
-"""Redis: the names of its keys, and the ways to connect to it. Every pool and every call has a limit, because Redis
-only saves time, and may be away.
+"""Redis: the names of all keys, and the ways to connect. Each pool and call has a time limit: Redis only saves time,
+and everything must work without it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gateway.stores.unanswered import note_unanswered
 
 log = structlog.get_logger()
 
-# --- all names of keys and channels in Redis, except that of a site's rate, which a spider's process builds
+# --- all names of keys and channels in Redis, except the key of a site's rate, which spiders' processes need
 # (`gateway/stores/site_rate_limit.py`)
 
 #: Status changes of every job, for `/events`.
 ALL_EVENTS = "events"
-#: Prefix of the counts of each caller's requests; the counting library makes the rest.
+#: Prefix of the counts of each caller's requests; the counting library adds the rest.
 REQUEST_RATES = "rate:requests"
 
 
@@ -41,7 +41,7 @@ def log_stream(job_id: str, attempt: int) -> str:
 
 
 def job_channel(job_id: str) -> str:
-    """Pub/sub channel of one job: log lines, progress, status changes (see `gateway/jobs/messages.py`)."""
+    """Pub/sub channel of one job, for log lines, progress and status changes (see `gateway/jobs/messages.py`)."""
     return f"logs:{job_id}"
 
 
@@ -49,7 +49,7 @@ def job_channel(job_id: str) -> str:
 
 _TIMEOUT = 2.0
 _MAX_CONNECTIONS = 64
-#: Seconds between two questions to a Redis that does not answer.
+#: Seconds between two tries while Redis does not answer.
 _LOOK_SECONDS = 1.0
 
 
@@ -59,7 +59,7 @@ def _limits(timeout: float) -> dict[str, Any]:
 
 
 class _Retry(Retry):
-    """Retries once, because a device on the way may have forgotten the connection; not after the deadline."""
+    """Retries once, because a firewall may have dropped the connection; but not after the deadline."""
 
     def call_with_retry(self, do: Any, fail: Any, is_retryable: Any = None, *rest: Any, **options: Any) -> Any:
         def may_retry(error: Exception) -> bool:
@@ -81,15 +81,15 @@ class _AsyncRetry(redis.asyncio.retry.Retry):
             try:
                 return await do()
             except RuntimeError:
-                # uvloop's error where the system has given the connection up since its last use: nothing was sent.
-                # redis-py has closed the connection, and opens another one for the same command
+                # uvloop's error if the system has closed the connection since its last use: nothing was sent.
+                # redis-py has dropped this connection, and opens another one for the same command
                 return await do()
 
         return await super().call_with_retry(sent, fail, may_retry, *rest, **options)
 
 
 class _Pool(redis.BlockingConnectionPool):
-    """A pool whose connections time out when the caller's deadline is over."""
+    """A pool whose connections time out at the caller's deadline."""
 
     def get_connection(self, *names: Any, **options: Any) -> Any:
         seconds = remaining(self.connection_kwargs["socket_timeout"])
@@ -97,26 +97,26 @@ class _Pool(redis.BlockingConnectionPool):
             raise redis.TimeoutError("no time is left to ask Redis")
         connection: Any = super().get_connection(*names, **options)  # type: ignore[no-untyped-call]  # redis-py's
         connection.socket_timeout = connection.socket_connect_timeout = seconds
-        # if it is connected already
+        # for a connection that is already open
         connection.update_current_socket_timeout(seconds)
         return connection
 
 
 def connect(url: str, *, timeout: float = _TIMEOUT) -> redis.Redis:
-    """A synchronous client. A call waits at most `timeout` seconds for a connection and again for the answer, and not
-    at all once the time of its block (`within`) is over.
+    """A synchronous client. A call waits at most `timeout` seconds for a connection, and again for the answer. It
+    does not wait after the deadline of its block (`within`).
     """
     pool = _Pool.from_url(url, health_check_interval=30, retry=_Retry(NoBackoff(), 1), **_limits(timeout))
     return redis.Redis.from_pool(pool)
 
 
 def connect_async(url: str, *, timeout: float = _TIMEOUT) -> redis.asyncio.Redis:
-    """As `connect`, for the event loop. Plain pools of redis-py raise at their limit; this one waits."""
+    """As `connect`, for the event loop. If all connections of the pool are in use, a call waits for one."""
     return redis.asyncio.Redis.from_pool(_async_pool(url, timeout))
 
 
 def connect_wary(url: str, *, timeout: float = _TIMEOUT) -> redis.asyncio.Redis:
-    """As `connect_async`, for callers that can do without Redis: while it does not answer, they need not wait."""
+    """As `connect_async`, for callers that can do without Redis: while Redis does not answer, calls fail at once."""
     return _WaryRedis.from_pool(_async_pool(url, timeout))
 
 
@@ -135,13 +135,13 @@ class _WaryRedis(redis.asyncio.Redis):
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Raises `redis.RedisError`."""
         if self._looking is not None:
-            raise redis.TimeoutError("Redis has not answered; it is asked again meanwhile")
+            raise redis.TimeoutError("Redis has not answered, and is being asked again")
         try:
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py's
         except redis.TimeoutError:
             if self._looking is None:
                 log.warning("redis_is_silent")
-                # outside of the request's context, because it serves all requests
+                # outside the request's context, because the task serves all requests
                 self._looking = asyncio.get_running_loop().create_task(self._look(), context=Context())
             raise
 

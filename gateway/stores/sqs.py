@@ -1,4 +1,6 @@
-"""kombu's transport for SQS, changed so that its worst failures count as a lost connection."""
+"""kombu's transport for SQS, changed so that refusals of SQS count as a lost connection, and do not end the
+worker.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ require_names("kombu", SQS.Channel, "_on_messages_ready")
 
 class Channel(SQS.Channel):
     def _on_messages_ready(self, queue: str, qname: str, messages: Any) -> int:
-        """Ignore the empty list that kombu passes on if SQS cannot be reached: its own code fails on this list, which
-        would end the worker.
+        """Ignore the empty list that kombu passes if SQS cannot be reached: kombu's own code fails on this list, and
+        the worker would end.
         """
         return super()._on_messages_ready(queue, qname, messages) if messages else 0
 
 
 class Transport(SQS.Transport):
     Channel = Channel
-    #: These include refusals (no such queue, no permission), so that the next connection declares the queue again.
+    #: `ClientError` includes refusals (no such queue, no permission), so that the next connection declares the queue.
     connection_errors = (*SQS.Transport.connection_errors, ClientError)

@@ -1,4 +1,4 @@
-"""Calls of this process that MongoDB, Redis or the broker did not answer, because it was too slow, or gone.
+"""Calls of this process that MongoDB, Redis or the broker did not answer, because it was too slow or not reachable.
 
 Most such calls are repeated at once, and no user notices. They are remembered for a minute, and the next heartbeat
 reports them.
@@ -15,7 +15,8 @@ from gateway.clock import steady_seconds
 _KEPT = 60.0
 #: How many calls of each store are remembered.
 _MOST = 1000
-#: When the calls failed (steady seconds), by store. Like the log, it is global, because all callers note their calls.
+#: When the calls failed (`steady_seconds`), by store. It is global, as the log is, because all callers note calls
+#: here.
 _calls: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_MOST))
 
 
