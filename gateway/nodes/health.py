@@ -38,22 +38,22 @@ DEAD_AFTER = timedelta(seconds=15)
 
 
 def process_name(kind: str) -> str:
-    """The name of this process, which no other living process has."""
+    """The name of this process. No other living process has the same name."""
     return f"{kind}:{socket.gethostname()}:{os.getpid()}"
 
 
 class ProcessHeartbeat(NamedTuple):
     name: str
     at: datetime
-    #: Seconds that its machine's clock was ahead of MongoDB's.
+    #: Seconds that the clock of the process's machine was ahead of MongoDB's.
     clock_ahead: float = 0.0
-    #: The recent calls of its process that had not been answered at `at`.
+    #: Recent calls of the process that MongoDB, Redis or the broker did not answer.
     unanswered: Sequence[Unanswered] = ()
-    #: The version of its process. 0.1.0 does not report it.
+    #: The version of the process. Release 0.1.0 does not report it.
     version: str = "0.1.0"
-    #: Seconds that MongoDB's answers to its process take; 0 if that is not known.
+    #: Seconds that MongoDB's answers to the process take; 0 if this is not known.
     round_trip: float = 0.0
-    #: The nodes whose answers to its process take long, with the seconds that they take.
+    #: The nodes whose answers to the process are slow, with the seconds that they take.
     slow_nodes: Sequence[tuple[str, float]] = ()
 
     @property
@@ -63,7 +63,7 @@ class ProcessHeartbeat(NamedTuple):
 
 class HeartbeatStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
-        # read at the start, because another version may be installed while the process runs
+        # determined at the start, because another version may be installed while the process runs
         self._version = version("discoverybot")
         self._heartbeats = database["heartbeats"]
         self._documents = Documents(self._heartbeats, read_heartbeat)
@@ -73,28 +73,28 @@ class HeartbeatStore:
     def beat(
         self, name: str, unanswered: Sequence[Unanswered] = (), slow_nodes: Sequence[tuple[str, float]] = ()
     ) -> None:
-        """Note that `name` is alive now. Each name has one document; several beats have different names."""
+        """Record that the process `name` is alive now. There is one document per name."""
         now = self._clock()
         said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
-        # a process of 0.1.0 that takes over the name sets neither; the old `version_at` then shows that
+        # a process of release 0.1.0 with the same name sets neither of these: then `version_at` differs from `at`
         said |= {"version": self._version, "version_at": now}
         said |= {"round_trip": round_trip(self._heartbeats.database), "slow_nodes": [list(one) for one in slow_nodes]}
         self._heartbeats.update_one({"_id": name}, {"$set": said}, upsert=True)
 
     @state_change("heartbeats.forget")
     def forget(self, before: datetime) -> None:
-        """Forget the processes whose last heartbeat was before then."""
+        """Delete the heartbeats of processes whose last one was before this time."""
         Repeating(self._heartbeats).delete_many({"at": {"$lt": before}})
 
     def all(self, name_prefix: str = "") -> list[ProcessHeartbeat]:
-        """The last heartbeat of each process whose name begins with `name_prefix`, by name."""
-        # U+FFFF sorts after every character that a name can hold
+        """The last heartbeat of each process whose name begins with `name_prefix`, in the order of the names."""
+        # U+FFFF sorts after every character that a name can contain
         found = self._heartbeats.find({"_id": {"$gte": name_prefix, "$lt": f"{name_prefix}\uffff"}})
         return self._documents.many(found.sort("_id", ASCENDING))
 
 
 def read_heartbeat(document: Document) -> ProcessHeartbeat:
-    # heartbeats of older versions hold only their time
+    # heartbeats of older releases contain only their time
     unanswered = [Unanswered(*one) for one in document.get("unanswered", ())]
     found = ProcessHeartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)
     if document.get("version_at") != found.at:
@@ -104,9 +104,10 @@ def read_heartbeat(document: Document) -> ProcessHeartbeat:
     return found._replace(version=str(document["version"]), round_trip=of_mongodb, slow_nodes=slow)
 
 
-# --- watches heartbeats: a node is dead once this process has seen its heartbeat unchanged for long, look after look
+# --- watches heartbeats: a node is dead if this process has looked regularly, and its heartbeat has not changed for
+# long
 
-#: Observations with a longer gap between them are not joined, because MongoDB may have been away in between.
+#: If there are more seconds between two looks, watching starts again, because MongoDB may not have been reachable.
 _MAX_GAP = 15.0
 
 
@@ -119,8 +120,8 @@ class _Watch(NamedTuple):
 
 
 class NodeWatch:
-    """Finds dead nodes, in a process that checks all nodes all the time. An old time stamp alone proves nothing,
-    because no tailer could write a new one while the database was away.
+    """Finds dead nodes, in a process that checks all nodes regularly. An old timestamp alone proves nothing, because
+    no tailer could write a new one while the database was not reachable.
     """
 
     def __init__(self, dead_after: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -129,8 +130,8 @@ class NodeWatch:
         self._watches: dict[str, _Watch] = {}
 
     def is_dead(self, node: str, heartbeat_at: datetime | None) -> bool:
-        """Whether the node with this heartbeat is dead; `None`: there is none that can be read. To be called at least
-        every few seconds.
+        """Whether the node with this heartbeat is dead. `None`: it has no heartbeat that can be read. This must be
+        called for each node every few seconds.
         """
         now = self._monotonic()
         watch = self._watches.get(node)
@@ -140,31 +141,35 @@ class NodeWatch:
         return now - watch.unchanged_since >= self._dead_after
 
 
-# --- keeps account of each node's failures: a node that fails rests, and returns when it answers a probe
+# --- counts each node's failures: a node that fails rests, until it answers a probe
 
 log = structlog.get_logger()
 
-#: Failures that are further apart than this are not "in a row", even if the node had no work to succeed in.
+#: Failures that are longer ago than this are forgotten, even if nothing has succeeded on the node since.
 FORGET_AFTER = timedelta(minutes=10)
-#: A node without a heartbeat for this long cannot stand in for one that rests.
+#: A node without a heartbeat for this long does not count as a replacement for a node that rests.
 ALONE_AFTER = timedelta(seconds=30)
 
 
 @define(eq=False, repr=False, slots=False)
 class NodeHealth:
-    """Records the failures and successes of nodes. No job depends on them: if a process dies, only a hint is lost."""
+    """Records the failures and successes of nodes. No job depends on these records, so it does no harm if a process
+    dies before it writes one.
+    """
 
     _nodes: NodeStore
     _clock: Clock = utc_now
 
     def failed(self, node_id: str, why: str, began_at: datetime, job_id: str | None = None) -> None:
-        """Note that work begun there at `began_at` failed through the node's fault. Failures that happened together
-        count as one, and so do those of all attempts of one job.
+        """Record that work which began at `began_at` failed because of the node. Failures that happened together
+        count as one, and so do failures of several attempts of one job.
         """
         self.note(node_id, Failure(why, began_at, job_id))
 
     def note(self, node_id: str, failure: Failure, url: str | None = None) -> None:
-        """`url`: where it was called. A failure at an address that it has left since then is none of the node's."""
+        """Record a failure. `url`: where the node was called. A failure at an earlier address of the node
+        is ignored.
+        """
         node = self._nodes.find(node_id)
         if node is None or (node.failed_at is not None and failure.began_at <= node.failed_at):
             return
@@ -174,12 +179,12 @@ class NodeHealth:
             log.warning("node_failed", node=node_id, reason=failure.why, failures=node.failures + 1)
 
     def succeeded(self, node_id: str, began_at: datetime) -> None:
-        """Note that an attempt which was put there at `began_at` has run."""
+        """Record that an attempt which was dispatched to the node at `began_at` has run."""
         if self._nodes.succeeded(node_id, began_at):
             log.info("node_recovered", node=node_id)
 
     def judge(self, job: Job, attempt: Attempt) -> None:
-        """Note what the end of an attempt says about its node."""
+        """Record what the end of an attempt says about its node."""
         if attempt.exit is None:
             return
         ran = job.progress is not None and job.progress.requested_pages > 0
@@ -192,9 +197,9 @@ class NodeHealth:
     # --- nodes that have rested
 
     def may_be_probed(self, node: Node, nodes: Iterable[Node]) -> bool:
-        """Whether a resting node has rested enough: its time is over, it was restarted, or none of the `nodes` may
-        get work instead, so that a longer rest would save no more than a probe. A node that does not rest is not
-        probed, but failures of long ago are forgotten.
+        """Whether a resting node has rested enough: its time is over, it was restarted, or none of the other `nodes`
+        is up, so that nothing is lost by an early probe. A node that does not rest is not probed, but its failures of
+        long ago are forgotten.
         """
         now = self._clock()
         if node.rest_until is None:
@@ -207,19 +212,19 @@ class NodeHealth:
         return now - node.failed_at >= rest(1) and not is_another_up
 
     def returned(self, node: Node) -> None:
-        """Note that a node has answered after its rest."""
+        """Record that a node has answered after its rest."""
         if self._nodes.returned(node):
             log.info("node_returned", node=node.id, failures=node.failures)
 
 
-#: What to do about a URL of `SCRAPYD_URL` that no node has.
+#: What to do if `SCRAPYD_URL` names a URL that no node has.
 MISSING_TODO = (
     "start Scrapyd and its tailer there; if they run, set NODE_URL there and SCRAPYD_URL here to the same URL"
 )
 
 
 class NodeReport(NamedTuple):
-    """What an operator should know of a node."""
+    """What an operator should know about a node."""
 
     state: NodeState
     why: str | None = None
@@ -232,7 +237,7 @@ def _why_not_meant(node: Node, state: NodeState) -> tuple[str, None, str]:
         todo = "add its URL to SCRAPYD_URL as it is shown here, or stop its tailer"
         return f"SCRAPYD_URL does not name {node.url}", None, todo
     age = "old" if max(node.protocols, default=0) < min(PROTOCOLS) else "new"
-    todo = f"start a version there that speaks {_numbers(PROTOCOLS)}; what it has run is shipped all the same"
+    todo = f"start a version there that speaks {_numbers(PROTOCOLS)}; results of its crawls are shipped all the same"
     return f"version {node.version} is too {age}: it speaks protocol {_numbers(node.protocols)}", None, todo
 
 

@@ -1,9 +1,10 @@
-"""Holds: the resources that attempts occupy. A resource is a node's slots, a node's browsers, a user's share, or a
-site that only one crawl at a time may visit. Each resource's document lists its holders.
+"""Holds: the resources that attempts occupy. A resource is a node's slots, a node's browsers, a user's share of
+running crawls, or a site that only one crawl at a time may visit. Each resource has a document that lists its
+holders.
 
-The rule: **a crawl is posted only while every hold that it needs is held.** `docs/decisions/0016-holds.md` says why
-workers keep the rule even if they sleep between any two of their steps; a model of it is tested step by step
-(`tests/unit/gateway/nodes/test_hold_model.py`).
+The rule: **a crawl is posted only while its attempt has all holds that it needs.** `docs/decisions/0016-holds.md`
+explains why workers keep this rule even if they are delayed between any two of their steps.
+`tests/unit/gateway/nodes/test_hold_model.py` tests a model of it step by step.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from gateway.stores.mongo import Document, Repeating, is_passing
 
 log = structlog.get_logger()
 
-#: The character after the colon in ASCII: all names of a kind, such as `node:…`, sort before `node;`.
+#: The ASCII character after the colon: all names of a kind, such as `node:…`, sort before `node;`.
 _END = ";"
 
 
 class Wish(NamedTuple):
-    """One attempt's wish for one resource."""
+    """One attempt's request for one resource."""
 
     resource: str
     #: `<job>-<attempt>`.
     attempt: str
-    #: How many may hold the resource at once; `None` is no limit.
+    #: How many attempts may hold the resource at once; `None` means no limit.
     most: int | None = None
 
 
@@ -49,9 +50,9 @@ class Holder(NamedTuple):
 class Usage(NamedTuple):
     #: How many attempts hold the resource.
     used: int
-    #: How many attempts have ever taken it: while this is unchanged, no attempt has taken it.
+    #: How often it was ever taken. If this number is unchanged, no attempt has taken it meanwhile.
     taken: int
-    #: When an attempt that had ended freed it last; `None` if none has.
+    #: When it was last freed for an attempt that had ended; `None` if it never was.
     freed_at: datetime | None = None
 
 
@@ -74,11 +75,11 @@ class HoldStore:
     """The `holds` collection: `{_id: resource, used, taken, freed_at, holders: {attempt: {token, at}},
     closed}`.
 
-    `used` is the number of holders: an update that adds a holder requires that it is missing, and one that removes a
-    holder requires that it is there. So the number cannot drift, however often an update is repeated.
+    `used` is the number of holders. An update that adds a holder requires that the holder is missing, and an update
+    that removes one requires that it is there. So the number stays right, however often an update is repeated.
 
-    A document that cannot be read is set aside: its resource counts as full, so that only attempts which need this
-    resource wait.
+    A document that cannot be read is set aside: its resource counts as full, so that attempts which need it wait, and
+    no others.
     """
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
@@ -89,8 +90,8 @@ class HoldStore:
 
     def take(self, wishes: Sequence[Wish], token: str) -> set[tuple[str, str]]:
         """Take as many of the holds as possible. Returns the `(resource, attempt)` pairs that this call has taken. If
-        a resource has no room for all its wishes, the first of them get it. This takes one command, and more for
-        resources without room for all.
+        a resource has no room for all its wishes, the first ones get it. Usually this is one command; if a resource
+        has no room for all, there are more.
         """
         groups: defaultdict[str, list[Wish]] = defaultdict(list)
         for wish in wishes:
@@ -103,7 +104,9 @@ class HoldStore:
 
     @state_change("holds.take")
     def _take(self, groups: list[list[Wish]], token: str) -> tuple[list[list[Wish]], list[list[Wish]]]:
-        """Give each group (all wishes for one resource) all or nothing. Returns groups that got all, and others."""
+        """Take the resource for all wishes of a group, or for none of them; each group is of one resource. Returns
+        the groups that got it, and the others.
+        """
         holder = {"token": token, "at": self._clock()}
         tried = [group for group in groups if group[0].most is None or len(group) <= group[0].most]
         short = [group for group in groups if group not in tried]
@@ -113,7 +116,7 @@ class HoldStore:
         except BulkWriteError as error:
             if is_passing(error):
                 raise
-            # these include documents to which nothing can be added, and which cannot be read either
+            # a refused update means no room, or a damaged document, which cannot be read either
             failed = {problem["index"] for problem in error.details["writeErrors"]}
             short += [group for index, group in enumerate(tried) if index in failed]
             tried = [group for index, group in enumerate(tried) if index not in failed]
@@ -129,13 +132,13 @@ class HoldStore:
         self._write(operations)
 
     def free(self, attempt: str, resources: Collection[str]) -> None:
-        """As `free_all`, of one attempt."""
+        """As `free_all`, for one attempt."""
         self.free_all([(attempt, resources)])
 
     @state_change("holds.free")
     def free_all(self, held: Iterable[tuple[str, Collection[str]]]) -> None:
-        """Free what attempts hold which are over or can never start: pairs of an attempt and its resources. Their
-        numbers are never used again.
+        """Free the resources of attempts that are over or can never start. `held`: pairs of an attempt and its
+        resources. Numbers of such attempts are never used again.
         """
         groups: defaultdict[str, list[str]] = defaultdict(list)
         for attempt, resources in held:
@@ -143,11 +146,11 @@ class HoldStore:
                 groups[resource].append(attempt)
         several = {resource: attempts for resource, attempts in groups.items() if len(attempts) > 1}
         if self._free(groups.items()) < len(groups) and several:
-            # one of these did not hold the resource any more
+            # some attempt did not hold its resource any more, so that its group was not freed: free each by itself
             self._free((resource, [one]) for resource, attempts in several.items() for one in attempts)
 
     def _free(self, groups: Iterable[tuple[str, Sequence[str]]]) -> int:
-        """Free each resource of all these attempts, or of none. Returns how many resources were freed."""
+        """Free each resource for all attempts of its group, or for none of them. Returns how many were freed."""
         now, held = self._clock(), {"$exists": True}
         return self._write(
             [
@@ -173,7 +176,7 @@ class HoldStore:
 
     @state_change("holds.close")
     def close(self, resource: str) -> None:
-        """Let no attempt take the resource any more."""
+        """Close the resource: no attempt can take it from now on."""
         self._holds.update_one({"_id": resource}, {"$set": {"closed": True}, "$inc": {"used": 0}}, upsert=True)
 
     @state_change("holds.open")
@@ -183,29 +186,29 @@ class HoldStore:
 
     @state_change("holds.forget")
     def forget(self, resources: Sequence[str]) -> None:
-        """Delete those of the resources that no attempt holds and that are not closed."""
+        """Delete the documents of the resources that no attempt holds and that are not closed."""
         Repeating(self._holds).delete_many({"_id": {"$in": list(resources)}, "used": 0, "closed": {"$exists": False}})
 
     def usage(self, resources: Iterable[str]) -> dict[str, Usage]:
-        """The usage of those resources that an attempt has ever held."""
+        """The usage of each of the resources that was ever held."""
         found = self._holds.find({"_id": {"$in": list(resources)}}, _USAGE)
         return {one["_id"]: usage or FULL for one, usage in self._usage.each(found)}
 
     def used_by_kind(self, *prefixes: str) -> dict[str, int]:
-        """For each held resource whose name begins with one of the prefixes, such as `user:`, how many attempts hold
-        it.
+        """How many attempts hold each resource whose name begins with one of the prefixes, such as `user:`. Resources
+        without holders are left out.
         """
         of_kinds = [{"_id": {"$gte": prefix, "$lt": prefix[:-1] + _END}} for prefix in prefixes]
         found = self._usage.each(self._holds.find({"$or": of_kinds}, _USAGE))
         return {one["_id"]: used for one, usage in found if (used := (usage or FULL).used)}
 
     def holders(self, resources: Collection[str]) -> dict[str, set[str]]:
-        """The holders of each of the resources that was ever held. Without resources, MongoDB is not asked."""
+        """The holders of each of the resources that was ever held."""
         found = self._holds.find({"_id": {"$in": list(resources)}}) if resources else ()
         return {held.resource: held.attempts for held in self._documents.many(found)}
 
     def free_of(self, resources: Iterable[str]) -> set[str]:
-        """Those of the resources that no attempt holds."""
+        """The resources among these that no attempt holds."""
         wanted = set(resources)
         return wanted - {resource for resource, usage in self.usage(wanted).items() if usage.used}
 
@@ -235,8 +238,8 @@ def read_held(document: Document) -> Held:
 
 
 def _taking(group: Sequence[Wish], holder: Document) -> UpdateOne:
-    """The update that takes the resource for all attempts of the group. If the resource is full or closed, or one of
-    the attempts holds it already, the upsert inserts a second document of the same id, and so fails.
+    """The update that takes the resource for all attempts of the group. It fails if the resource is full or closed,
+    or if one of the attempts already holds it: then the upsert tries to insert a second document with the same id.
     """
     resource, _, most = group[0]
     query: Document = {"_id": resource, "closed": {"$exists": False}, SET_ASIDE: {"$exists": False}}

@@ -1,4 +1,6 @@
-"""Crawl nodes: their rest after failures, when an attempt's end is a node's fault, and the resources of a node."""
+"""Rules about crawl nodes: their states, how long they rest after failures, which ends of attempts count as their
+failures, and the names of their resources.
+"""
 
 from __future__ import annotations
 
@@ -35,23 +37,23 @@ class NodeState(StrEnum):
     DRAINING = "draining"
     #: `SCRAPYD_URL` names other nodes, and not this one.
     NOT_LISTED = "not_listed"
-    #: It speaks no protocol that is spoken here: its version is too old, or too new.
+    #: It shares no protocol with this release: its version is too old, or too new.
     INCOMPATIBLE = "incompatible"
     #: It has given no sign of life for too long.
     DEAD = "dead"
 
 
 def rest(failures: int, longest: float = MAX_REST_SECONDS) -> timedelta:
-    """How long a node rests after its n-th failure in a row. It needs no jitter, because only one probe follows."""
+    """How long a node rests after its n-th failure in a row. There is no jitter, because only one probe follows."""
     return timedelta(seconds=min(longest, REST_SECONDS * 2 ** (min(failures, 16) - 1)))
 
 
 def fault_of_node(exit_report: ExitReport, project: str, *, ran: bool) -> str | None:
-    """Why the attempt's end counts against its node; `None` if it does not. `ran`: it was seen to make requests.
+    """Why the attempt's end counts as a failure of its node; `None` if it does not. `ran`: it has made requests.
 
-    Only ends that no crawl can cause by itself count against the node: the attempt was never started, it disappeared,
-    or it died before it had anything to report. The last one counts only for our own project, which starts on every
-    sound node: a deployed egg can crash at once for its own reasons, and must not make nodes rest that others need.
+    Only ends that a crawl cannot cause by itself count: the attempt was never started, it disappeared, or it died
+    before it made a request. The last case counts only for the default project, which starts on every healthy node: a
+    deployed egg may crash at once for its own reasons, and must not make nodes rest that others need.
     """
     if exit_report.refused is not None:
         innocent = exit_report.refused in WITHDRAWN.values() or exit_report.fault == "job"
@@ -59,7 +61,7 @@ def fault_of_node(exit_report: ExitReport, project: str, *, ran: bool) -> str | 
     if exit_report.report is not None or exit_report.stopped_by is not None:
         return None
     if exit_report.lost:
-        # crawls can use up a node's memory together
+        # a signal here means that the node ran out of memory, which several crawls together can cause
         return None if exit_report.signal else "it lost an attempt"
     if not ran and project == DEFAULT_PROJECT and (exit_report.exit_code or exit_report.signal):
         return "a crawl of our own project died there before it made a request"
@@ -72,7 +74,7 @@ def node_resource(node: str) -> str:
 
 
 def browser_resource(node: str) -> str:
-    """The name of the resource of a node's slots that may drive a browser."""
+    """The name of the resource of a node's render slots."""
     return f"browser:{node}"
 
 
@@ -85,7 +87,9 @@ def user_resource(user_id: str) -> str:
 
 
 class NodeList:
-    """URLs of the nodes that get work, stored as written and compared by meaning. An empty list has every node."""
+    """URLs of the nodes that get work. Different spellings of a URL count as equal. An empty list means
+    every node.
+    """
 
     def __init__(self, urls: Iterable[str] = ()) -> None:
         self.urls = tuple(urls)
@@ -95,7 +99,7 @@ class NodeList:
         return not self._doors or door(url) in self._doors
 
     def missing(self, registered: Iterable[str]) -> list[str]:
-        """The URLs of the list that no `registered` node has."""
+        """The URLs in the list that no `registered` node has."""
         doors = frozenset(map(door, registered))
         return [url for url in self.urls if door(url) not in doors]
 

@@ -1,4 +1,6 @@
-"""A node's Scrapyd, over HTTP. It answers errors with 200 and `"status": "error"`; here they become exceptions."""
+"""Calls the Scrapyd of nodes over HTTP. Scrapyd answers errors with 200 and `"status": "error"`, and `ScrapydClient`
+raises them as exceptions.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,19 @@ from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnrea
 
 #: Seconds that a call may take in all, from looking up the node's name to the end of its answer.
 CALL_SECONDS = 8.0
-#: Seconds of these for posting an attempt; after them the node is asked whether it has taken it.
+#: The same for posting an attempt. If there is no answer by then, the node is asked whether it has taken the attempt.
 POST_SECONDS = 5.0
-#: The most bytes of an answer to a question, of any other answer, and of the answer to an egg's delivery, which can
+#: The most bytes of an answer: to `question`, to other calls, and to the delivery of an egg, where the answer may
 #: describe thousands of spiders.
 MAX_SHORT_ANSWER, MAX_ANSWER, MAX_DELIVERY_ANSWER = 16 << 10, 1 << 20, 16 << 20
 #: The most characters of a refusal, which becomes part of the job's document.
 _MAX_MESSAGE = 2000
 #: Seconds that an upload may take: Scrapyd imports each spider of an egg before it answers.
 DEPLOY_SECONDS = 120.0
-#: Seconds to connect; if that takes longer, it is certain that no Scrapyd got the call.
+#: Seconds to connect. If connecting takes longer, Scrapyd has certainly not received the call.
 _CONNECT_SECONDS = 3.0
-#: Makes a question longer than a packet, as most posts are, so that a network that loses long packets is found by a
-#: question and not by a post.
+#: A header that makes a question longer than a network packet, as most posts are. So if the network loses long
+#: packets, the question fails, and no attempt is posted in vain.
 _FILLING = {"X-Filling": "." * 3000}
 #: Header of all calls to nodes. It refuses compression, because a compressed kilobyte can become megabytes.
 PLAINLY = {"Accept-Encoding": "identity"}
@@ -48,7 +50,7 @@ _INFOS = TypeAdapter(tuple[SpiderInfo, ...])
 
 @cache
 def authorities() -> ssl.SSLContext:
-    """The TLS context that all clients of nodes share, because loading it takes longer than a dozen calls."""
+    """The TLS context. All clients of nodes share it, because loading it takes longer than a dozen calls."""
     return httpx2.create_ssl_context(trust_env=False)
 
 
@@ -61,16 +63,16 @@ class Taken(NamedTuple):
 
 
 class ScrapydClient:
-    """One client for all nodes; connections are kept and shared between threads.
+    """One client for all nodes. It keeps connections, and threads share them.
 
-    It makes calls on an event loop of its own, which ends each call when its time is over. A socket's time-out would
-    not do, because it starts again with every byte.
+    It makes calls on an event loop of its own, which ends each call when its time is over. A socket's timeout would
+    not be enough, because it starts again with every byte.
     """
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
         # few idle connections are kept, because httpcore2 compares all of them with each other at every call. The
-        # total of all connections is not limited, because nodes that hang would use up those of the others
+        # total is not limited, because nodes that hang would otherwise use up the connections to other nodes
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=15)
         timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         # trust_env: a proxy of the host's environment must never see the nodes' password
@@ -82,9 +84,9 @@ class ScrapydClient:
         self._is_closed = False
 
     def schedule(self, url: str, spec: NodeSpec, env: Mapping[str, str]) -> None:
-        """Hand over one attempt, with its variables. Posting the same one again changes nothing.
+        """Hand over one attempt, with its environment variables. Posting the same attempt again changes nothing.
 
-        Raises `NodeRefusedError` if it was certainly not taken, `NodeUnreachableError` if that is not known.
+        Raises `NodeRefusedError` if the node has certainly not taken it, `NodeUnreachableError` if this is not known.
         """
         form = {
             "project": spec.project,
@@ -99,8 +101,8 @@ class ScrapydClient:
         self._post(f"{url}/schedule.json", form, seconds=min(POST_SECONDS, CALL_SECONDS))
 
     def was_taken(self, url: str, project: str, attempt: AttemptId) -> bool:
-        """Whether the node has taken the attempt. If it has not, it never will, even if the post is still on its
-        way. Raises as `schedule`, `NodeRefusedError` also if the node is too old to answer this.
+        """Whether the node has taken the attempt. If it has not, it never will, even if a post is still on its way.
+        Raises as `schedule`, and `NodeRefusedError` also if the node is too old to answer this.
         """
         form = {"project": project, "job": str(attempt)}
         answer = self._post(f"{url}/withdraw.json", form, seconds=VERDICT_SECONDS, headers=_FILLING)
@@ -109,12 +111,14 @@ class ScrapydClient:
         return taken
 
     def cancel(self, url: str, project: str, attempt: AttemptId, why: StopReason = "cancel") -> None:
-        """Ask the attempt to stop; SIGKILL follows after the node's grace. Raises as `schedule` does."""
+        """Ask the node to stop the attempt. After its grace period, the node kills the process. Raises as
+        `schedule`.
+        """
         self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt), "why": why})
 
     def add_version(self, url: str, project: str, version: str, egg: Path, wait: float | None = None) -> Taken:
-        """Deploy an egg. Before the node answers, it lists the egg's spiders, and installs what they depend on for up
-        to `wait` seconds, or up to its own limit. Raises as `schedule`, and `StillInstallingError`.
+        """Deploy an egg. Before the node answers, it installs the egg's requirements, for up to `wait` seconds or its
+        own limit, and lists the egg's spiders. Raises as `schedule`, and `StillInstallingError`.
         """
         form = {"project": project, "version": version, "by": BY_PLATFORM}
         if wait is not None:
@@ -125,18 +129,18 @@ class ScrapydClient:
         return Taken(int(answer.get("spiders", 0)), _infos(answer.get("infos"), Egg(project, version)))
 
     def dependencies(self, url: str, egg: Egg) -> dict[str, Any]:
-        """How the installation of what an egg depends on has gone. Raises as `schedule`."""
+        """How the installation of the egg's requirements has gone. Raises as `schedule`."""
         params = {"project": egg.project, "version": egg.version}
         return self._ask("GET", f"{url}/dependencies.json", params=params)
 
     def question(self, url: str) -> Future[dict[str, Any]]:
-        """Ask whether Scrapyd is well. No thread waits for the answer. If it is not well, the future raises as
-        `schedule` does.
+        """Ask Scrapyd for its status, without a thread that waits for the answer. If Scrapyd does not answer as it
+        should, the future raises as `schedule` does.
         """
         page, seconds = f"{url}/daemonstatus.json", remaining(VERDICT_SECONDS)
 
         async def call() -> dict[str, Any]:
-            # the one answer that is parsed in the loop: it is short
+            # this answer is parsed in the loop, because it is short
             answer = await self._call("GET", page, seconds, MAX_SHORT_ANSWER, {"headers": _FILLING})
             return understood(page, *answer)
 
@@ -162,7 +166,9 @@ class ScrapydClient:
         await self._http.aclose()
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        """The loop. The first call starts it, not the constructor, because a thread does not survive a fork."""
+        """The event loop. It is started at the first call, because a thread does not survive a fork of the
+        process.
+        """
         with self._starting:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -176,36 +182,36 @@ class ScrapydClient:
     def _ask(
         self, method: str, url: str, *, seconds: float = CALL_SECONDS, longest: int = MAX_ANSWER, **options: Any
     ) -> dict[str, Any]:
-        # not parsed in the loop, where all other calls would wait for it
+        # parse the answer here and not in the loop, where all other calls would wait for it
         seconds = remaining(seconds)
         return understood(url, *self._begin(lambda: self._call(method, url, seconds, longest, options)).result())
 
     def _begin(self, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
         if self._is_closed:
-            raise NodeUnreachableError("no node is called any more: the process ends", may_have_arrived=False)
+            raise NodeUnreachableError("the process is ending, so no node is called any more", may_have_arrived=False)
         return asyncio.run_coroutine_threadsafe(call(), self._started())
 
     async def _call(
         self, method: str, url: str, seconds: float, longest: int, options: dict[str, Any]
     ) -> tuple[int, bytes]:
-        """The status and the whole content."""
+        """The status code and the whole content of the answer."""
         try:
             async with asyncio.timeout(seconds), self._http.stream(method, url, **options) as response:
                 content = await content_of(response, longest)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
             raise NodeUnreachableError(f"nobody answers at {url}", may_have_arrived=False) from error
         except TimeoutError as error:
-            raise NodeUnreachableError(f"no whole answer from {url} within {seconds:.2g} s") from error
+            raise NodeUnreachableError(f"no complete answer from {url} within {seconds:.2g} s") from error
         except httpx2.HTTPError as error:
             raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
         except Exception as error:
-            # httpx2 does not convert errors of other libraries, such as for a port of 99999 or a host of two dots
+            # httpx2 passes on errors of other libraries, for example for the port 99999 or the host `..`
             raise NodeUnreachableError(f"{url} cannot be called: {error!r}"[:_MAX_MESSAGE]) from error
         return response.status_code, content
 
 
 async def content_of(response: httpx2.Response, longest: int = MAX_ANSWER) -> bytes:
-    """The whole answer, as it was sent. Raises `httpx2.DecodingError` if it is longer."""
+    """The whole answer, as it was sent. Raises `httpx2.DecodingError` if it has more than `longest` bytes."""
     content = bytearray()
     async for piece in response.aiter_raw():
         content += piece
@@ -219,7 +225,7 @@ def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
     if status in {401, 403}:
         raise NodeShutError(f"{url} refuses our password or address ({status})")
     if httpx2.codes.is_redirect(status) or httpx2.codes.is_client_error(status):
-        # Scrapyd never redirects, and has all pages that are asked for: something else answers at its address
+        # Scrapyd never redirects, and has all pages that we ask for: something else answers at its address
         raise NodeRefusedError(f"{url} answered {status}: that is no Scrapyd", is_nodes_fault=True)
     if has_more_values(content, MAX_ANSWERED):
         raise NodeUnreachableError(f"{url} answered with more than {MAX_ANSWERED} values")
@@ -230,10 +236,10 @@ def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise NodeUnreachableError(f"{url} answered {status} without JSON")
     if status != httpx2.codes.OK:
-        # Scrapyd answers 200 to everything, so a proxy in between has answered, or Scrapyd is stopping
+        # Scrapyd answers everything with 200, so this is a proxy's answer, or Scrapyd is stopping
         raise NodeUnreachableError(f"{url} answered {status}")
     if answer.get("status") != "ok":
-        # JSON can spell half a surrogate pair, and no document can hold it
+        # JSON can contain half a surrogate pair, which MongoDB cannot store
         message = str(whole_text(str(answer.get("message", "refused without a reason"))[:_MAX_MESSAGE]))
         if answer.get("code") == StillInstallingError.code:
             raise StillInstallingError(message)
@@ -252,14 +258,14 @@ _REASONS = (
 
 
 def why_not_taken(error: NodeError) -> Reason | None:
-    """The code for the refusal of a node; `None` if the node is too old to send one."""
+    """The code for the node's refusal; `None` if the node is too old to send one."""
     said = reason_of(error.reason) if isinstance(error, NodeRefusedError) else None
     return said or next((reason for kind, reason in _REASONS if isinstance(error, kind)), None)
 
 
 def _infos(told: Any, egg: Egg) -> tuple[SpiderInfo, ...]:
-    """The spiders that the node reports. Empty if it is too old to do so, or if they cannot be read: its tailer
-    reports them later.
+    """The spiders that the node's answer describes. Empty if the node is too old for this, or if the description
+    cannot be read: then its tailer reports them later.
     """
     try:
         infos = _INFOS.validate_python(told or ())

@@ -1,9 +1,8 @@
-"""Passes on a node's own pages, which are Scrapyd's, so that only the gateway must reach the node and know its
-password.
+"""Passes on the pages of a node's Scrapyd, so that only the gateway must reach the node and know its password.
 
 Any code that runs on a node can change what the node serves. So its pages are shown under a policy that allows no
 script, and no form except the one that cancels a job on the same node. The node gets neither the browser's cookie nor
-its key.
+its API key.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from gateway.contract.written_files import passive_type
 from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, NotFoundError
 from gateway.nodes.scrapyd import CALL_SECONDS, PLAINLY, authorities, content_of, understood
 
-#: Largest page, log or file of items, in bytes, that is passed on; a client must ask for a `Range` of a larger one.
+#: The most bytes of one answer. For a larger log or file of items, a client must ask for a `Range`.
 MAX_BYTES = 1 << 30
-#: Seconds that passing on one of them may take.
+#: The most seconds that one answer may take.
 MAX_SECONDS = 600
 #: Seconds for each read, and for getting a connection.
 _TIMEOUT = httpx2.Timeout(CALL_SECONDS, connect=3.0)
 _AT_ONCE = httpx2.Limits(max_connections=16, keepalive_expiry=15)
-#: Home, jobs, logs and items; Scrapyd's JSON services are not for browsers.
+#: The paths that are passed on: home, jobs, logs and items. Scrapyd's JSON services are not for browsers.
 _PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
 _PASSED_TO_NODE = ("accept", "range", "if-range", "if-modified-since", "if-none-match")
 _PASSED_BACK = ("content-length", "content-range", "accept-ranges", "last-modified", "etag")
@@ -41,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z0-9.-]+(:\d+)?")
 
 
 class ScrapydPages:
-    """The client for the pages, for use on one event loop."""
+    """The client for Scrapyd's pages, for use on one event loop."""
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
@@ -60,7 +59,7 @@ class ScrapydPages:
         """
         if not _PAGES.fullmatch(path) or {".", ".."} & set(path.split("/")):
             raise NotFoundError(f"a node has no page {path!r}")
-        # valid values of these headers are ASCII, and httpx2 sends nothing else
+        # valid values of these headers are ASCII, and httpx2 can send nothing else
         sent = {
             name: headers[name] for name in _PASSED_TO_NODE if headers.get(name, "").isascii() and name in headers
         }
@@ -73,7 +72,9 @@ class ScrapydPages:
             raise
 
     async def cancel(self, node_url: str, project: str, job: str) -> None:
-        """Cancel a job that is not ours. Raises `NotFoundError` if there is no such project, and `NodeError`."""
+        """Cancel a job that is not the platform's. Raises `NotFoundError` if the node has no such project, and
+        `NodeError`.
+        """
         answer = await self._send("POST", f"{node_url}/cancel.json", data={"project": project, "job": job})
         try:
             async with asyncio.timeout(CALL_SECONDS):
@@ -82,7 +83,7 @@ class ScrapydPages:
             raise NodeUnreachableError("the node's answer cannot be read") from error
         except NodeRefusedError as error:
             if error.reason == Reason.PROJECT_MISSING:
-                # Scrapyd answers this with 200
+                # the one refusal that is the caller's fault
                 raise NotFoundError(error.message) from error
             raise
         finally:
@@ -106,7 +107,7 @@ class ScrapydPages:
 
 
 class _Relayed(StreamingResponse):
-    """Passes on the node's answer, and closes it, also after an error."""
+    """Passes on the node's answer, and closes it in any case."""
 
     def __init__(self, answer: httpx2.Response, headers: Mapping[str, str]) -> None:
         super().__init__(_bounded(answer), answer.status_code, headers)
@@ -144,13 +145,13 @@ async def _bounded(answer: httpx2.Response) -> AsyncIterator[bytes]:
     async for chunk in answer.aiter_raw():
         sent += len(chunk)
         if sent > MAX_BYTES or time.monotonic() > deadline:
-            # the answer stays incomplete, so that no client takes it for the whole
+            # break off, so that no client takes the part for the whole
             raise NodeError("the node's answer is too large, or takes too long, to be passed on")
         yield chunk
 
 
 def _location(answer: httpx2.Response, node_url: str, prefix: str) -> str:
-    """The target of Scrapyd's redirect, under our address. Raises `NodeError` if that is not on the node."""
+    """The target of Scrapyd's redirect, as an address of the gateway. Raises `NodeError` if it is not on the node."""
     target = urlsplit(str(answer.url.join(answer.headers.get("location", ""))))
     if target.netloc != urlsplit(node_url).netloc:
         raise NodeError("the node redirects to another address")
@@ -158,8 +159,8 @@ def _location(answer: httpx2.Response, node_url: str, prefix: str) -> str:
 
 
 def _policy(prefix: str, host: str) -> str:
-    """The content security policy of the pages. `allow-same-origin` is harmless where no script runs, and without it
-    the browser would send no cookie when a link of the page is followed.
+    """The content security policy of the pages. Without `allow-same-origin`, the browser would send no cookie when
+    somebody follows a link of the page. It is harmless, because no script runs.
     """
     form = f"{host}{prefix}/cancel.json" if _NAME.fullmatch(host) else "'self'"
     return (

@@ -1,4 +1,4 @@
-"""Crawl nodes: what they report about themselves, and their failures."""
+"""Stores crawl nodes: what they report about themselves, and their failures."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, round_trip
 from gateway.stores.unanswered import Unanswered
 
-#: How many failed jobs are remembered for a node; more than it takes to put it into quarantine.
+#: How many failed jobs are remembered for a node. This is more than are needed for its quarantine.
 _JOBS_KEPT = 20
 _REMEMBERED = dict.fromkeys(("failures", "failed_at", "failure", "failing_since", "failed_jobs", "trial"), "")
 _FAILURES = {**_REMEMBERED, "rest_until": ""}
-#: For how long a worker uses the nodes that it has read. It looks at them many times a second, and heartbeats come
-#: only every two seconds.
+#: How long a worker uses the nodes that it has read. It looks at them many times a second, but heartbeats come only
+#: every two seconds.
 KEPT = timedelta(seconds=0.25)
-#: The fields that a worker does not need to choose among nodes: attempts, and fields for people to read.
+#: The fields that a worker does not need to choose among nodes: lists of attempts, and fields for people to read.
 _UNSEEN = dict.fromkeys(
     (
         "alive", "present", "unshipped", "troubles", "unanswered", "free_bytes", "cpu_load", "memory_load",
@@ -53,20 +53,20 @@ _SLOTS, _BROWSERS = node_resource(""), browser_resource("")
 
 class Failure(NamedTuple):
     why: str
-    #: When the failed work was begun. All failures of work that was begun before a failure was known count as one.
+    #: When the failed work began. All failures of work that began before a failure was known count as one.
     began_at: datetime
-    #: The job, if the failure may have been its fault.
+    #: The job, if the job itself may have caused the failure.
     job_id: str | None = None
     #: In seconds.
     longest_rest: float = MAX_REST_SECONDS
 
 
 class Load(NamedTuple):
-    """How busy a node's machine is: shares, 0 to 1; `None` if the node does not say."""
+    """How busy a node's machine is, as shares from 0 to 1; `None` if the node does not report it."""
 
-    #: The share of its processors' time since the last heartbeat.
+    #: The share of processor time that was used since the last heartbeat.
     cpu_load: float | None = None
-    #: The share of its memory.
+    #: The share of memory that is used.
     memory_load: float | None = None
 
 
@@ -74,17 +74,17 @@ _UNKNOWN_LOAD = Load()
 
 
 class Beat(BaseModel, extra="ignore", populate_by_name=True):
-    """A node's last sign of life. Each of its heartbeats writes all of these fields anew, so that those of a living
-    node can be read, even if others of its document cannot.
+    """A node's last heartbeat. Each heartbeat writes all of these fields. So for a living node they can be read, even
+    if other fields of its document are damaged.
     """
 
     id: str = Field(alias="_id")
-    #: Attempts whose started mark is locked: their processes are alive.
+    #: Attempts whose processes are alive: they hold the lock on their start mark.
     alive: list[str] = Field(default_factory=list)
-    #: Attempts on the node, alive or not, whose end MongoDB has not acknowledged.
+    #: Attempts on the node, alive or not, whose end is not yet in MongoDB.
     present: list[str] = Field(default_factory=list)
     heartbeat_at: datetime
-    #: When its present tailer was started.
+    #: When the present tailer of the node was started.
     beating_since: datetime
 
 
@@ -93,64 +93,66 @@ class Node(Beat):
 
     url: str
     max_slots: int
-    #: How many of its slots may drive a browser; 0 without one.
+    #: How many of its slots are render slots, whose crawls may use a browser; 0 without a browser.
     max_render_slots: int = 0
-    #: How many of its slots, and of its browsers, attempts hold. Not stored here, but in `gateway/nodes/holds.py`.
+    #: How many of its slots, and of its render slots, are held. Read from the collection `holds`, as are the next
+    #: two.
     used_slots: int = 0
     used_render_slots: int = 0
     #: How many attempts have ever held one of its slots.
     taken_slots: int = 0
     #: When an attempt that was over last gave its slot back.
     freed_at: datetime | None = None
-    #: How many attempts on the node are not shipped in full: `present`, and those whose files are still on their way.
-    #: Absent if its tailer is too old to report it.
+    #: How many attempts on the node are not shipped completely: those in `present`, and those with files that are not
+    #: stored yet. Absent if the tailer is too old to report it.
     unshipped: int | None = None
-    #: Set while the node rests after a failure, without new work: the time of its next probe. A successful probe
-    #: removes it.
+    #: The time of the next probe, while the node rests after a failure and gets no work. A successful probe removes
+    #: it.
     rest_until: datetime | None = None
     #: Failures in a row, since the last success.
     failures: int = 0
-    #: When the last failure was, why the node failed, and when the first failure was.
+    #: The time of the last failure, its cause, and the time of the first failure.
     failed_at: datetime | None = None
     failure: str | None = None
     failing_since: datetime | None = None
-    #: The last few jobs that failed there: no job counts twice.
+    #: The last few jobs that failed there, so that no job is counted twice.
     failed_jobs: list[str] = Field(default_factory=list)
-    #: While there are failures: the last attempt that was put there, on probation. The next one waits for its end.
+    #: While there are failures: the attempt on probation, that is, the last one dispatched to the node. The node gets
+    #: no other attempt before it has ended.
     trial: str | None = None
     #: Whether the attempt on probation still holds its slot. Not stored.
     is_tried: bool = False
-    #: Since when it is offered no new work because an operator has drained it.
+    #: Since when it gets no new work because an operator has drained it.
     draining_since: datetime | None = None
-    #: Whether `SCRAPYD_URL` lets it have work. Not stored.
+    #: Whether `SCRAPYD_URL` names it, or names no node. Not stored.
     listed: bool = True
     version: str = ""
-    #: The protocols that it speaks (`outbox.PROTOCOLS`). Nodes of 0.1.0 do not report them.
+    #: The protocols that it speaks (`outbox.PROTOCOLS`). Nodes of release 0.1.0 do not report them.
     protocols: frozenset[int] = frozenset({1})
-    #: When it reported them. If this differs from `heartbeat_at`, an earlier tailer did, and the present one is of
-    #: 0.1.0.
+    #: When they were reported. If this differs from `heartbeat_at`, an earlier tailer has reported them, and the
+    #: present tailer is of release 0.1.0.
     protocols_at: datetime | None = None
     free_bytes: int | None = None
     #: See `Load`.
     cpu_load: float | None = None
     memory_load: float | None = None
-    #: Too little disk is free for new work.
+    #: Whether too little disk space is free for new work.
     disk_full: bool = False
-    #: The eggs that were deployed there. Our own project has no egg: it is everywhere and not among them.
+    #: The eggs that were deployed there. The default project, which every node has, has no egg.
     eggs: list[Egg] = Field(default_factory=list)
     #: Attempts whose files cannot be read there, and why.
     troubles: list[str] = Field(default_factory=list)
     #: Seconds that its machine's clock was ahead of MongoDB's at its last heartbeat.
     clock_ahead: float = 0.0
-    #: The time of the heartbeat that reported this, and the seconds that MongoDB's answers to its tailer took. A
-    #: tailer of 0.2.0 writes neither.
+    #: The time of the heartbeat that reported this, and the seconds that MongoDB's answers to the tailer took. A
+    #: tailer of release 0.2.0 does not write it.
     round_trip: tuple[datetime, float] | None = None
-    #: Calls of its tailer that had not been answered at its last heartbeat.
+    #: Recent calls of its tailer that had got no answer.
     unanswered: list[Unanswered] = Field(default_factory=list)
-    #: Id of the node's folder (`instance_of`), which identifies the machine that has the name; absent if its tailer
-    #: is too old to report it.
+    #: The id of the node's folder (`instance_of`), which identifies the machine that has the name. Absent if the
+    #: tailer is too old to report it.
     instance: str | None = None
-    #: URL of another machine that was refused because it uses the same name, and when it was last refused.
+    #: The URL of another machine that was refused because it uses the same name, and the time of the last refusal.
     rival_url: str | None = None
     rival_at: datetime | None = None
 
@@ -180,19 +182,19 @@ class Node(Beat):
 
     @property
     def waits_for(self) -> list[str]:
-        """What must happen before the machine of this drained node may go; empty if nothing must."""
+        """What to wait for before the machine of this drained node may be stopped; empty if it may be stopped now."""
         unshipped = max(len(self.present), self.unshipped or 0)
         waits = [f"running crawls: {self.used_slots}"] if self.used_slots else []
         if unshipped:
             waits.append(f"crawls that are not stored in full: {unshipped}")
-        # an earlier heartbeat may lack the last attempt that was put there, or the files that its crawl has left
+        # an earlier heartbeat may lack the last attempt that was dispatched to the node, or files of its crawl
         since = self.draining_since
         if since is None or self.heartbeat_at <= max(since, self.freed_at or since):
             waits.append(f"a sign of life (the last one was at {to_iso(self.heartbeat_at)})")
         return waits
 
     def speaks(self, protocol: int) -> bool:
-        """Whether it understands work of this protocol: it speaks this one, or a newer one that is known here."""
+        """Whether it understands work of this protocol: it speaks this protocol, or a newer one that we know."""
         return any(one >= protocol for one in self.protocols & PROTOCOLS)
 
     @property
@@ -211,7 +213,7 @@ class Node(Beat):
         return bool(self.free_render_slots if render else self.free_slots)
 
     def has_code(self, project: str, version: str | None) -> bool:
-        """Whether it can run the project, in any version if none is named."""
+        """Whether it can run this version of the project; without a `version`, any version."""
         return project == DEFAULT_PROJECT or any(
             egg.project == project and version in (None, egg.version) for egg in self.eggs
         )
@@ -227,14 +229,14 @@ class NodeStore:
         self._holds = HoldStore(database, clock)
         self._clock = clock
         self._list = node_list
-        #: Replaced by a new object after each write of this process.
+        #: Identifies the last write of this process: each write replaces it by a new object.
         self._last_write = object()
-        #: The nodes that were last read for `lately`: the last write before that, the time, and the nodes.
+        #: What `lately` read last: the last write before it, the time, and the nodes.
         self._kept: tuple[object, datetime, list[Node]] | None = None
 
     @contextmanager
     def _writing(self) -> Iterator[MongoCollection[Document]]:
-        """The collection, for a write of this process. After the write, `lately` reads the nodes again."""
+        """Yields the collection, for a write of this process. After it, `lately` reads the nodes again."""
         try:
             yield self._nodes
         finally:
@@ -263,8 +265,8 @@ class NodeStore:
         instance: str | None = None,
         succeeds: datetime | None = None,
     ) -> bool:
-        """Register the node, or renew what it reports about itself. Returns whether it was unknown. Raises
-        `NameTakenError` if another `instance` has the name, unless that one's last heartbeat was at `succeeds`.
+        """Register the node, or update what it reports about itself. Returns whether it was unknown. Raises
+        `NameTakenError` if another `instance` has the name, unless the last heartbeat of that one was at `succeeds`.
         """
         lists = {"alive": list(alive), "present": list(present), "troubles": list(troubles)}
         kind = {"url": url, "max_slots": max_slots, "version": version, "protocols": sorted(protocols)}
@@ -285,7 +287,7 @@ class NodeStore:
     def _register(self, node: str, said: Document, instance: str | None, succeeds: datetime | None) -> bool:
         query: Document = {"_id": node}
         now = self._clock()
-        # a tailer of 0.1.0 that takes over does not set `protocols_at`, which then shows that it is of an earlier one
+        # a tailer of release 0.1.0 that takes over does not set `protocols_at`; then this differs from `heartbeat_at`
         said |= {"heartbeat_at": now, "protocols_at": now, "clock_ahead": seconds_ahead(now)}
         said["round_trip"] = [now, round_trip(self._nodes.database)]
         if instance is not None:
@@ -299,15 +301,15 @@ class NodeStore:
             return True
 
     def _succeed(self, node: str, last: datetime, said: Document) -> bool:
-        """Take over the name, but not the failures, if its owner's last heartbeat was at `last`. Returns whether it
-        did.
+        """Take over the name from another instance, without its failures, if its last heartbeat was at `last`.
+        Returns whether this was so.
         """
         update = {"$set": said, "$unset": {**_FAILURES, "rival_url": "", "rival_at": ""}}
         with self._writing() as nodes:
             return nodes.update_one({"_id": node, "heartbeat_at": last}, update).matched_count == 1
 
     def _refuse(self, node: str, url: str) -> None:
-        """Note the rival in the node's document, and raise `NameTakenError`."""
+        """Record the machine at `url` as a rival in the node's document, and raise `NameTakenError`."""
         rival = {"rival_url": url, "rival_at": self._clock()}
         with self._writing() as nodes:
             owner = nodes.find_one_and_update({"_id": node}, {"$set": rival})
@@ -316,12 +318,14 @@ class NodeStore:
 
     @state_change("nodes.took_egg")
     def took_egg(self, node: str, egg: Egg) -> None:
-        """Add an egg that the node has just taken, before its next heartbeat reports it: it may get work at once."""
+        """Record an egg that the node has just accepted, so that it gets work before its next heartbeat
+        reports it.
+        """
         with self._writing() as nodes:
             nodes.update_one({"_id": node}, {"$addToSet": {"eggs": list(egg)}})
 
     def all(self, *, attempts: bool = True, held: Iterable[Held] | None = None) -> list[Node]:
-        """All nodes, with the number of their used slots, which is taken from `held` if that is given. Without
+        """All nodes, with the numbers of their used slots, which are counted from `held` if it is given. Without
         `attempts` the lists of attempts are left out.
         """
         fields = None if attempts else {"alive": 0, "present": 0}
@@ -330,21 +334,21 @@ class NodeStore:
         return [self._on_list(node) for node in self._documents.many(self._with_usage(found, known))]
 
     def beats(self) -> list[Beat]:
-        """The last sign of life of each node."""
+        """The last heartbeat of each node."""
         fields = ("alive", "present", "heartbeat_at", "beating_since")
         return self._beats.many(self._nodes.find({}, dict.fromkeys(fields, 1)))
 
     def failing(self) -> list[Node]:
-        """The nodes that have failed since their last success, without the number of their used slots."""
+        """The nodes that have failed since their last success, without the numbers of their used slots."""
         found = self._nodes.find({"failures": {"$gte": 1}})
         return [self._on_list(node) for node in self._documents.many(self._with_usage(found, {}))]
 
     def lately(self) -> list[Node]:
-        """All nodes, for a worker that chooses among them: as they were at most `KEPT` ago, or read again after a
-        write of this process, and with the slots that are used now. Fields that the choice does not need are left
+        """All nodes, for a worker that chooses among them. The nodes may have been read up to `KEPT` ago, unless this
+        process has written since; the used slots are always read now. Fields that the choice does not need are left
         out.
 
-        A choice by outdated data does no harm, because nobody can take a hold on a full or a drained node.
+        A choice by old data does no harm, because nobody can take a hold on a node that is full or drained.
         """
         nodes = self._kept_nodes()
         if nodes is None:
@@ -387,7 +391,7 @@ class NodeStore:
         return None if document is None else self._on_list(self._documents.one(*self._with_usage([document])))
 
     def find(self, node: str) -> Node | None:
-        """The node; `None` also if its document cannot be read. Reading all nodes reports that."""
+        """The node; `None` if there is none, or if its document cannot be read."""
         with suppress(UnreadableError):
             return self.get(node)
         return None
@@ -411,14 +415,14 @@ class NodeStore:
         return documents
 
     def _on_list(self, node: Node) -> Node:
-        """Set whether the node is on the list, and return it."""
+        """Set `listed`, and return the node."""
         node.listed = self._list.has(node.url)
         return node
 
     @state_change("nodes.try")
     def begin_trial(self, node: Node, attempt: str) -> bool:
-        """Put the node on probation with this attempt. Returns whether this was done: it is not if the node has
-        failed or got another attempt since it was read.
+        """Make this the node's attempt on probation. Does nothing, and returns false, if the node has failed or got
+        another attempt since it was read.
         """
         unchanged = {"failed_at": _same(node.failed_at), "trial": _same(node.trial)}
         with self._writing() as nodes:
@@ -427,7 +431,7 @@ class NodeStore:
     @state_change("nodes.forget")
     def forget(self, node: Node) -> bool:
         """Delete the node, unless it has sent a heartbeat since it was read. Returns whether it is gone."""
-        # a new node of this name is not drained. Done first, because nobody would do it after a crash in between
+        # a new node with this name must not be drained. Do this first: after a crash in between, nobody would do it
         self._holds.open(node_resource(node.id))
         with self._writing() as nodes:
             nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
@@ -438,14 +442,16 @@ class NodeStore:
         return False
 
     def _close_again(self, node: str) -> None:
-        """Close the hold that `forget` has opened, unless the node was resumed in the meantime."""
+        """Close the node's hold, which `forget` has opened, unless the node was resumed in the meantime."""
         self._holds.close(node_resource(node))
         if self._nodes.find_one({"_id": node, "draining_since": {"$exists": True}}, {"_id": 1}) is None:
             self._holds.open(node_resource(node))
 
     @state_change("nodes.failed")
     def failed(self, node: Node, failure: Failure) -> bool:
-        """Count the failure, and let the node rest. Returns false if another process did so since it was read."""
+        """Count the failure, and let the node rest. Returns false if another process has done so since it
+        was read.
+        """
         now = self._clock()
         known = failure.job_id is not None and failure.job_id in node.failed_jobs
         failures = max(1, node.failures if known else node.failures + 1)
@@ -464,7 +470,7 @@ class NodeStore:
 
     @state_change("nodes.succeeded")
     def succeeded(self, node: str, began_at: datetime) -> bool:
-        """Forget the node's failures if the last of them was before `began_at`. Returns whether there were any."""
+        """Forget the node's failures if the last one was before `began_at`. Returns whether any were forgotten."""
         query = {"_id": node, "failed_at": {"$lt": began_at}}
         with self._writing() as nodes:
             return nodes.update_one(query, {"$unset": _FAILURES}).matched_count == 1
@@ -478,10 +484,10 @@ class NodeStore:
 
     @state_change("nodes.drain")
     def drain(self, node: str) -> Node | None:
-        """Offer it no new work from now on; `None` if there is no such node."""
+        """Drain the node: from now on it gets no new work. Returns it; `None` if there is no such node."""
         if self.get(node) is None:
             return None
-        # after this, workers that have read the node earlier can put nothing there either
+        # after this, even workers that have read the node before can dispatch nothing to it
         self._holds.close(node_resource(node))
         with self._writing() as nodes:
             nodes.update_one(
