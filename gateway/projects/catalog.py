@@ -1,4 +1,6 @@
-"""What a request can name: projects, versions, spiders and their parameters; and whether a crawl can run as asked."""
+"""The catalog of projects, versions and spiders with their parameters, and checks whether a requested crawl
+can run.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,9 @@ from gateway.stores.mongo import mongo_errors
 
 #: How many schemas' validators are kept in memory; each spider of each version has a schema.
 _KEPT_VALIDATORS = 256
-#: Bytes of JSON of the schema that a spider declares for its parameters.
+#: The most bytes of JSON of the schema that a spider declares for its parameters.
 MAX_SCHEMA = 128 << 10
-#: The most characters of a value, and of a whole message, that an error repeats to the sender.
+#: The most characters of a sent value, and of a whole message, that an error contains.
 _SHOWN_VALUE = 100
 _SHOWN_MESSAGE = 400
 _URL = "http-url"
@@ -53,9 +55,9 @@ class ParameterCheck:
         self._schema = functools.lru_cache(_KEPT_VALIDATORS)(self._build)
 
     def check(self, params: dict[str, Any], schema: dict[str, Any]) -> None:
-        """Raises `InvalidRequestError`, or `ForbiddenAddressError` for a URL, that names the field.
+        """Raises `InvalidRequestError`, or `ForbiddenAddressError` for a URL. Both name the field.
 
-        It stops at the first fault, because the sender could make a search for all of them take very long.
+        It stops at the first fault: a hostile sender could make a search for all faults take very long.
         """
         try:
             error = self._schema(orjson.dumps(schema)).first_error(params)
@@ -65,13 +67,13 @@ class ParameterCheck:
             _refuse(_culprit(error), sorted(schema.get("properties", {})))
 
     def _build(self, schema: bytes) -> BoundedSchema:
-        """Whether it is a schema takes a second for every 64 KB to find out."""
+        """The compiled schema. To check that it is a valid schema takes about a second per 64 KB."""
         if len(schema) > MAX_SCHEMA:
             raise SchemaError("it is too large")
         return compile_schema(orjson.loads(schema), self._formats)
 
     def _check_text(self, name: str, value: object) -> bool:
-        # `type` in the schema decides about values of other types
+        # formats apply only to strings; the schema's `type` refuses other values if they are not allowed
         if isinstance(value, str):
             FORMATS[name](value)
             if name == _URL:
@@ -80,10 +82,10 @@ class ParameterCheck:
 
 
 def _culprit(error: ValidationError) -> ValidationError:
-    """The real fault of a value for which a schema has alternatives.
+    """The fault to report if a schema has alternatives for a value.
 
-    "Is not valid under any of the given schemas" helps no client. The alternative that was meant is the one whose
-    type fits the value (and whose tag fits, if a constant tells the objects apart).
+    "Is not valid under any of the given schemas" does not help a client. So this reports a fault by the alternative
+    that the client meant: the one whose type fits the value, and whose tag fits, if objects have a constant as a tag.
     """
     while error.context:
         branches: dict[Any, list[ValidationError]] = defaultdict(list)
@@ -101,7 +103,7 @@ def _is_other_kind(fault: ValidationError) -> bool:
 
 
 def _no_alternative(error: ValidationError) -> ValidationError:
-    """One error for all alternatives: it names their tags or, if they have none, their types."""
+    """One error for all alternatives. It names their tags, or, if they have none, their types."""
     faults = [fault for fault in error.context or () if _is_other_kind(fault)]
     tagged = [fault for fault in faults if fault.validator == "const"]
     chosen = (tagged or faults)[0]
@@ -149,35 +151,37 @@ def _shown(value: Any) -> str:
 
 # --- projects, their versions and their spiders
 
-#: Seconds after which everything is read again, even if nothing was deployed: nodes of 0.2.0 and older do not
+#: Seconds after which everything is read again, even if nothing was deployed: nodes of release 0.2.0 and older do not
 #: increase the revision when they publish their spiders.
 _REFRESH_SECONDS = 30.0
-#: Greatest age, in seconds, of a list by which a request is refused: a spider that such a node has just published
-#: must not be called unknown, but requests for nonsense must not make everything be read each time.
+#: Before a spider is called unknown, the list is read again if it is older than this many seconds, because such a
+#: node may have published the spider. It is not 0: otherwise each request for a wrong name would read everything.
 _REFUSAL_MAX_AGE = 2.0
 #: How many names a refusal lists.
 _MOST_NAMES = 50
 
 
 def project_name(name: str | None) -> str:
-    """The stored name: our own project is `discoverybot` in the API; Scrapyd and scrapy.cfg call it `default`."""
+    """The stored name of a project. The default project is called `discoverybot` in the API, but `default` in Scrapyd
+    and scrapy.cfg, and here.
+    """
     return DEFAULT_PROJECT if not name or name.lower() in {"discoverybot", DEFAULT_PROJECT} else name
 
 
 class Project(NamedTuple):
-    """One deployed project. Our own has no versions."""
+    """One project. The default project has no versions."""
 
     name: str
-    #: The version of a crawl that names none.
+    #: The version that runs if a crawl names none.
     latest: str | None
-    #: The version that was the latest before; `None` if there is none to go back to.
+    #: The version to which a rollback leads; `None` if there is none.
     previous: str | None
-    #: In the order in which they were deployed.
+    #: In the order of their deployment.
     versions: tuple[str, ...]
 
 
 class _Listing:
-    """All projects and spiders as of one moment, by name. Exactly one version is each project's latest, whatever the
+    """All projects and spiders at one moment, by name. Each project has exactly one latest version, whatever its
     nodes report.
     """
 
@@ -224,7 +228,7 @@ class _Listing:
         return self._by_key.get((spec.project, spec.version, spec.spider))
 
     def having(self, spider: str, version: str | None = None) -> list[str]:
-        """The projects that have the spider in this version, or, without one, in their latest."""
+        """The projects that have the spider in this version; without a `version`, in their latest version."""
         found = self._by_name.get(spider, ())
         return sorted(
             {info.project for info in found if (_match(version, (info.version or "",)) if version else info.latest)}
@@ -244,7 +248,7 @@ class SpiderCatalog:
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _read_at: float = field(init=False, default=float("-inf"))
     _listing: _Listing = field(init=False, factory=_Listing)
-    #: The revision as of which the listing was read.
+    #: The revision for which the listing was read.
     _revision: int = field(init=False, default=-1)
     _failed_at: float = field(init=False, default=float("-inf"))
 
@@ -254,8 +258,8 @@ class SpiderCatalog:
     def _at_most(self, max_age: float) -> _Listing:
         """A listing that is at most `max_age` seconds old.
 
-        If a caller waits for another one's read and that fails, both fail. Otherwise all waiting callers would try
-        one after the other, and each would wait as long.
+        If a caller waits while another one reads, and the read fails, both fail. Otherwise all waiting callers would
+        try one after the other, and each would have to wait until it fails.
         """
         asked_at = self._monotonic()
         with self._lock:
@@ -263,12 +267,12 @@ class SpiderCatalog:
                 if self._failed_at > asked_at:
                     raise ConnectionFailure("the spiders could not be read")
                 self._listing = self._read()
-                # until a node has published our own spiders, read for each request: it may be the first to find them
+                # until a node has published the default project's spiders, read again for each request
                 self._read_at = self._monotonic() if self._listing.has_ours else float("-inf")
             return self._listing
 
     def _current(self) -> _Listing:
-        """A listing with every deployment that was answered before this call. Raises PyMongo's errors."""
+        """A listing that contains all deployments that were answered before this call. Raises PyMongo's errors."""
         revision = self._versions.revision()
         with self._lock:
             if self._revision != revision:
@@ -277,7 +281,7 @@ class SpiderCatalog:
 
     def _read(self) -> _Listing:
         try:
-            # the revision first, so that a deployment while the rest is read makes the next call read again
+            # read the revision first: then after a deployment during this read, the next call reads again
             revision = self._versions.revision()
             listing = _Listing(self._store.all(), self._versions.all())
         except PyMongoError:
@@ -289,7 +293,7 @@ class SpiderCatalog:
     def select(
         self, *, project: str | None = None, version: str | None = None, name: str | None = None
     ) -> list[SpiderInfo]:
-        """The spiders of this project and version with this name; an argument that is `None` allows all."""
+        """The spiders of this project and version with this name. An argument that is `None` does not restrict."""
         return [
             info
             for info in self._current().infos
@@ -311,19 +315,19 @@ class SpiderCatalog:
             raise ProjectNotFoundError(name) from None
 
     def has_own(self, spider: str) -> bool:
-        """Whether our own project has the spider, as far as is known without asking MongoDB."""
+        """Whether the default project has the spider, as far as is known without asking MongoDB."""
         return DEFAULT_PROJECT in self._listing.having(spider)
 
     def project_of(self, spider: str, version: str | None = None) -> str:
-        """The project of a request that names none: ours if it has the spider, or else the only one that has it, in
-        this version or in its latest.
+        """The project for a request that names none: the default project if it has the spider, otherwise the only
+        project that has the spider in this version (without a `version`, in its latest).
 
-        Raises `InvalidRequestError` that names the projects if several have it, and the spiders if none has;
-        `StartingError`, `UnavailableError`.
+        Raises `InvalidRequestError`, which names the projects if several have the spider, and all spiders if none has
+        it; `StartingError`, `UnavailableError`.
         """
         with mongo_errors():
             found = self._current().having(spider, version) or self._fresh().having(spider, version)
-            # if only the version is missing, the refusal will name the version
+            # if only the version is missing, a later check refuses the version
             found = found or self._listing.having(spider)
             if not found:
                 raise self._unknown_anywhere(spider)
@@ -342,19 +346,19 @@ class SpiderCatalog:
         self._require_published(self._listing)
         infos = [info for info in self._listing.infos if info.latest]
         own = {info.name for info in infos if info.project == DEFAULT_PROJECT}
-        # our own first, because there may be thousands of others
+        # the default project's spiders first, because there may be thousands of others
         return _unknown("spider", spider, [*sorted(own), *sorted({info.name for info in infos} - own)])
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
-        """`spec` with its project's name as that is spelled, and with the exact version to run. So every attempt runs
-        the same code, and after a new deployment the same request counts as a different one.
+        """`spec` with the correct spelling of its project, and with the exact version to run. So all attempts run the
+        same code, and after a new deployment the same request counts as a different one.
 
-        Our own project has no versions: nothing is looked up. Raises `InvalidRequestError` that names the field and
-        lists what exists, `UnavailableError`.
+        The default project has no versions, so nothing is looked up for it. Raises `InvalidRequestError`, which names
+        the field and lists what exists, and `UnavailableError`.
         """
         if spec.project == DEFAULT_PROJECT:
             if spec.version is not None:
-                raise InvalidRequestError("version", "the platform's own project has no versions: leave this out")
+                raise InvalidRequestError("version", "the platform's own project has no versions: leave it out")
             return spec
         with mongo_errors():
             project, remembered = self._find_project(spec.project)
@@ -365,9 +369,9 @@ class SpiderCatalog:
         return spec.model_copy(update={"project": project.name, "version": version, "replaced": replaced})
 
     def check(self, spec: CrawlSpec) -> None:
-        """Check that the spider of a pinned `spec` exists and takes its parameters and start URLs.
+        """Check that the spider of a pinned `spec` exists and accepts its parameters and start URLs.
 
-        Raises `InvalidRequestError` that names the field and lists what exists, `ForbiddenAddressError`,
+        Raises `InvalidRequestError`, which names the field and lists what exists, `ForbiddenAddressError`, and
         `StartingError`.
         """
         info = self.require(spec)
@@ -395,8 +399,10 @@ class SpiderCatalog:
         raise _unknown("project", name, [one.name for one in listing.projects])
 
     def _require_published(self, listing: _Listing) -> None:
-        """Raises `StartingError` if no node has published spiders yet: until then no name is called unknown."""
-        # only nodes publish spiders of our own project; those of stored eggs may be known before there are nodes
+        """Raises `StartingError` if no node has published its spiders yet, so that no spider is called
+        unknown then.
+        """
+        # the spiders of the default project come only from nodes; those of stored eggs are known without nodes
         if not listing.has_ours and not self._store.nodes():
             raise StartingError
 
@@ -415,7 +421,9 @@ class SpiderCatalog:
 
 
 def _match(version: str, versions: Iterable[str]) -> str | None:
-    """The one of `versions` that is meant; a node replaces characters that a file's name must not have with `_`."""
+    """The version among `versions` that is meant. Nodes replace characters that are not allowed in file
+    names by `_`.
+    """
     spellings = (version, re.sub(r"[^A-Za-z0-9_.+-]", "_", version))
     return next((one for one in spellings if one in versions), None)
 
@@ -428,8 +436,8 @@ def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> In
 
 
 def _check_domains(urls: Iterable[str], info: SpiderInfo) -> None:
-    """Refuse URLs outside of the spider's domains: it would fetch them, and then drop every link on them silently."""
-    # Scrapy ignores domains that are really URLs or have a port, as some spiders' do
+    """Refuse URLs outside the spider's domains: it would fetch them, but silently drop all links on these pages."""
+    # some spiders' domains are URLs or have a port: Scrapy ignores them
     domains = {ascii_host(domain.lower()) for domain in info.allowed_domains if not set(domain) & set("/:")}
     if not domains:
         return
@@ -462,7 +470,7 @@ def _check_start(spec: CrawlSpec, info: SpiderInfo) -> None:
         raise InvalidRequestError("start_urls", f"spider {info.name!r} has none of its own: name at least one")
     if spec.fetch and (spec.fetch.headers or spec.fetch.cookies):
         where = "fetch.headers" if spec.fetch.headers else "fetch.cookies"
-        raise InvalidRequestError(where, "is sent to the hosts of the request's start_urls alone: name some")
+        raise InvalidRequestError(where, "is only sent to the hosts of the request's start_urls: name at least one")
 
 
 def _check_free_form(params: dict[str, Any], info: SpiderInfo) -> None:
@@ -474,21 +482,21 @@ def _check_free_form(params: dict[str, Any], info: SpiderInfo) -> None:
             raise InvalidRequestError(f"params.{name}", "a deployed spider's parameters are strings")
 
 
-# --- refuses fetch options that cannot be met, as far as that is known before anything is fetched
+# --- refuses fetch options that cannot be met, as far as this is known before the crawl
 
 PROXY = "fetch.proxy"
 
 
 def check_fetch(options: FetchOptions | None, allowed: Iterable[Network] = (), *, renders: bool = False) -> None:
     """Raises `InvalidRequestError` for options that cannot be met, `ForbiddenAddressError` for a proxy that crawls
-    may not reach. `renders`: the crawl drives a browser.
+    may not reach. `renders`: the crawl uses a browser.
     """
     if options is None or options.proxy is None:
         return
     if renders:
-        raise InvalidRequestError(PROXY, "a crawl that renders pages cannot have one: the browser would not use it")
+        raise InvalidRequestError(PROXY, "a crawl that renders pages cannot use a proxy: its browser would ignore it")
     parts = urlsplit(options.proxy)
-    # the password is meant for the proxy, and must not be quoted
+    # remove the proxy's password, because an error message would contain it
     check_url(PROXY, urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), allowed)
 
 
@@ -497,7 +505,9 @@ def check_fetch(options: FetchOptions | None, allowed: Iterable[Network] = (), *
 
 @define(eq=False, repr=False, slots=False)
 class WorkCheck:
-    """Each method raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
+    """Checks requested crawls. Each method raises `InvalidRequestError` or `ForbiddenAddressError`, which name the
+    field.
+    """
 
     _catalog: SpiderCatalog
     _nodes: NodeStore
@@ -524,15 +534,17 @@ class WorkCheck:
         return self._catalog.pin(spec)
 
     def means(self, pinned: CrawlSpec) -> None:
-        """Check that the crawl's spider takes its parameters, that a node could run it, and that its settings are
-        allowed.
+        """Check that the spider accepts the parameters, that a node could run the crawl, and that its settings and
+        variables are allowed.
         """
         self._catalog.check(pinned)
         self._browser(pinned)
         self._environment.check(pinned)
 
     def still_means(self, spec: CrawlSpec) -> None:
-        """As `means`, for the crawl of a job that has run before: only its version and a browser must still exist."""
+        """As `means`, for the crawl of a job that has run before: it only needs its version, and perhaps a
+        browser.
+        """
         self._catalog.require(spec)
         self._browser(spec)
 
@@ -552,5 +564,5 @@ class WorkCheck:
 
 
 def unpinned(spec: CrawlSpec, pinned: CrawlSpec) -> CrawlSpec:
-    """The spec for repeated runs: each takes the version that is then the latest, unless the request named one."""
+    """The spec for repeated runs: each run uses the version that is the latest then, unless the request named one."""
     return pinned.model_copy(update={"version": pinned.version if spec.version else None, "replaced": None})

@@ -1,4 +1,4 @@
-"""Deployed eggs: their storage, and which egg counts if a node has a different one than the stored one."""
+"""Stores deployed eggs, and decides which egg counts if a node's egg differs from the stored one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader, text
 from gateway.stores.mongo import Document, Repeating
 
-#: Largest egg, in bytes, that the gateway accepts and stores.
+#: The size of the largest egg that the gateway accepts and stores, in bytes.
 MAX_EGG = 64 << 20
 #: Names of projects and versions that can be part of a file's name.
 PROJECT_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?")
@@ -35,9 +35,9 @@ _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
 class Content(NamedTuple):
     """The bytes of one upload."""
 
-    #: New for each upload, so that a reader of the old content never meets the new one.
+    #: New for each upload, so that old and new content are never mixed up during a read.
     id: str
-    #: In hexadecimal digits.
+    #: 64 hexadecimal digits.
     sha256: str
     size: int
 
@@ -46,9 +46,9 @@ class KeptEgg(NamedTuple):
     """What MongoDB stores about one version."""
 
     egg: Egg
-    #: `None`: the version was deleted, and must not come back from a node that missed that.
+    #: `None` if the version was deleted. This is remembered, so that a node that still has it does not bring it back.
     content: Content | None
-    #: When it was kept or deleted.
+    #: When it was stored or deleted.
     changed_at: datetime
     #: Whether its spiders are stored with it.
     described: bool = False
@@ -66,7 +66,7 @@ class Standing(StrEnum):
     """How an egg on a node compares with the stored one."""
 
     AGREED = "agreed"
-    #: It was deployed on this node with Scrapyd's own tools, so from now on it is the stored one.
+    #: It was deployed on this node with Scrapyd's own tools, so it replaces the stored egg.
     NEWER = "newer"
     #: The version was deployed again while the node was away.
     REPLACED = "replaced"
@@ -75,8 +75,9 @@ class Standing(StrEnum):
 
 
 def standing(on_node: EggOnNode, kept: KeptEgg | None, known: Collection[str]) -> Standing:
-    """What holds for the node's egg. `known` holds the SHA-256 of eggs that were agreed on with this node or
-    delivered to it: any other egg was deployed there since. If nothing is known of the node, the file's age decides.
+    """How the node's egg compares with the stored one. `known` contains the SHA-256 of eggs that the node and the
+    store have agreed on, or that were delivered to the node: any other egg was deployed there later. If it is empty,
+    the age of the node's file decides.
     """
     if kept is None:
         return Standing.NEWER
@@ -89,31 +90,31 @@ def standing(on_node: EggOnNode, kept: KeptEgg | None, known: Collection[str]) -
 
 
 def is_file_name(egg: Egg) -> bool:
-    """Whether its project and version can be part of a file's name; `../../x` cannot."""
+    """Whether its project and version can be part of a file name, as `../../x` cannot."""
     return bool(PROJECT_NAME.fullmatch(egg.project) and _VERSION.fullmatch(egg.version))
 
 
-# --- eggs: every version that was deployed is kept, so that it can be delivered to a node that lacks it.
+# --- eggs: each deployed version is stored, so that it can be delivered to nodes that lack it.
 #
-# The chunks of a content are written first, with a new content id that no version names yet. Then one write puts this
-# id into the version's document. Chunks that no version names for long were left by a process that died.
+# The chunks of a content are written first, with a new content id that no version has yet. Then one write puts this
+# id into the version's document. If chunks belong to no version for long, the process that wrote them has died.
 
-#: How many bytes of an egg one document has.
+#: How many bytes of an egg one chunk has.
 CHUNK = 4 << 20
 _INFOS = TypeAdapter(list[SpiderInfo])
 
 
 class EggTooLargeError(ValueError):
-    """The egg is too large to be kept."""
+    """The egg is too large to be stored."""
 
 
 class EggDamagedError(Exception):
-    """The kept bytes are not the bytes that were uploaded."""
+    """The stored bytes differ from those that were uploaded."""
 
 
 class DescribedEgg(NamedTuple):
     egg: Egg
-    #: `None`: the version was deleted.
+    #: `None` if the version was deleted.
     content_id: str | None
     spiders: list[SpiderInfo]
 
@@ -128,7 +129,7 @@ class EggStore:
 
     @state_change("eggs.write")
     def write(self, path: Path) -> Content:
-        """Store the bytes of `path`; no version names them yet. Raises `EggTooLargeError`, `OSError`."""
+        """Store the bytes of the file; they belong to no version yet. Raises `EggTooLargeError`, `OSError`."""
         content_id, digest, size = uuid.uuid4().hex, hashlib.sha256(), 0
         with os.fdopen(open_file(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_EGG:
@@ -142,7 +143,9 @@ class EggStore:
 
     @state_change("eggs.put")
     def put(self, egg: Egg, content: Content, before: KeptEgg | None, spiders: Sequence[SpiderInfo] = ()) -> bool:
-        """Make this the version's content, unless it has changed since `before` was read. Returns whether it did."""
+        """Make this the version's content, unless the version has changed since `before` was read. Returns whether it
+        was done.
+        """
         document: Document = {
             "project": egg.project,
             "version": egg.version,
@@ -150,7 +153,7 @@ class EggStore:
             "changed_at": self._clock(),
             "spiders": _dumped(spiders),
         }
-        # an upsert that meets another document under this id is refused
+        # if the stored document has changed, the upsert is refused as a duplicate
         query = {"_id": _egg_name(egg), "content.id": _content_id(before), "changed_at": before and before.changed_at}
         try:
             result = self._eggs.replace_one(query, document, upsert=before is None)
@@ -160,24 +163,24 @@ class EggStore:
 
     @state_change("eggs.describe")
     def describe(self, egg: Egg, content: Content, spiders: Sequence[SpiderInfo]) -> None:
-        """Store which spiders are in this content."""
+        """Store which spiders this content has."""
         query = {"_id": _egg_name(egg), "content.id": content.id}
         self._eggs.update_one(query, {"$set": {"spiders": _dumped(spiders)}})
 
     @state_change("eggs.delete")
     def delete(self, egg: Egg) -> None:
-        """Delete the version; a record stays that it was deleted, and when."""
+        """Delete the version. Its document stays, with the time of the deletion."""
         gone = {"project": egg.project, "version": egg.version, "content": None, "changed_at": self._clock()}
         self._eggs.replace_one({"_id": _egg_name(egg)}, gone, upsert=True)
 
     @state_change("eggs.lose")
     def lose(self, kept: KeptEgg) -> None:
-        """Forget a damaged egg. It is stored again from the next node that has it."""
+        """Delete a damaged egg's document. The egg is stored again from the next node that has it."""
         self._eggs.delete_one({"_id": _egg_name(kept.egg), "content.id": _content_id(kept)})
 
     @state_change("eggs.discard")
     def discard(self, content: Content) -> None:
-        """Remove the chunks of a content that no version names (any more)."""
+        """Remove the chunks of a content that belongs to no version, or no longer."""
         Repeating(self._chunks).delete_many({"_id": {"$gt": f"{content.id}:", "$lt": f"{content.id};"}})
 
     def get(self, egg: Egg) -> KeptEgg | None:
@@ -189,8 +192,8 @@ class EggStore:
         return {kept.egg: kept for kept in self._kept.many(found)}
 
     def described(self, known: Collection[DescribedEgg] = ()) -> list[DescribedEgg]:
-        """Every version, with its spiders as far as they are known. Spiders that are in `known`, from an earlier
-        call, are not read again: a content always has the same spiders, and there may be thousands.
+        """All versions, with their spiders as far as they are known. `known` is the result of an earlier call:
+        spiders in it are not read again, because a content always has the same spiders, and there may be thousands.
         """
         by_content = {one.content_id: one for one in known if one.spiders}
         same = list(self._eggs.find({"content.id": {"$in": list(by_content)}}, {"content.id": 1})) if known else []
@@ -203,7 +206,9 @@ class EggStore:
         return self._eggs.find_one({}, {"_id": 1}) is not None
 
     def read(self, content: Content) -> Iterator[bytes]:
-        """The content's bytes. Raises `EggDamagedError`, at the end at the latest."""
+        """Yields the content's bytes. Raises `EggDamagedError` at the end if they are not those that were
+        uploaded.
+        """
         digest, size = hashlib.sha256(), 0
         query = {"_id": {"$gt": f"{content.id}:", "$lt": f"{content.id};"}}
         for chunk in self._chunks.find(query).sort("_id", ASCENDING).batch_size(1):
@@ -212,12 +217,12 @@ class EggStore:
             size += len(data)
             yield data
         if (digest.hexdigest(), size) != (content.sha256, content.size):
-            raise EggDamagedError(f"{size} of {content.size} bytes are there, and their SHA-256 is another one")
+            raise EggDamagedError(f"{size} of {content.size} bytes are there, or their SHA-256 differs")
 
     @state_change("eggs.sweep")
     def sweep(self, before: datetime) -> int:
-        """Remove older chunks that no version names, and return their number. While a version cannot be read, none
-        are removed, because they may be its chunks.
+        """Remove chunks that were written before this time and belong to no version. Returns how many were removed.
+        If a version cannot be read, nothing is removed, because some may be its chunks.
         """
         kept = [kept for _, kept in self._kept.each(self._eggs.find({"content": {"$ne": None}}))]
         if None in kept:
@@ -256,17 +261,17 @@ def read_described(document: Document) -> DescribedEgg:
 
 
 def _dumped(spiders: Sequence[SpiderInfo]) -> str | None:
-    # stored as text, because not every database takes the keys of JSON Schemas
+    # stored as text, because not every database accepts the keys of JSON Schemas, such as `$ref`
     return _INFOS.dump_json(list(spiders)).decode() if spiders else None
 
 
-# --- which egg of each version each node has, and how its delivery to the node has gone
+# --- copies: which egg of each version each node has, and how deliveries to the node have gone
 
-#: Longest delivery of a version to a node. During this time no other process begins one.
+#: The longest delivery of a version to a node. During this time no other process begins one.
 LEASE = timedelta(seconds=150)
-#: For this long after the lease, an egg that a killed worker was delivering may still arrive.
+#: For this long after the lease, an egg may still arrive that a killed worker was delivering.
 _LATE = timedelta(minutes=3)
-#: How many SHA-256 are remembered while an egg is on its way.
+#: How many SHA-256 are remembered for a copy while an egg is on its way.
 _REMEMBERED = 8
 
 
@@ -278,19 +283,20 @@ class EggCopy(BaseModel):
     version: str
     #: SHA-256 of the file on the node; `None` if there is none (yet).
     has: str | None = None
-    #: SHA-256 of eggs that were agreed on with the node, or delivered to it.
+    #: SHA-256 of eggs that the node and the store have agreed on, or that were delivered to the node.
     known: list[str] = Field(default_factory=list)
-    #: The node's egg must be replaced or removed.
+    #: Whether the node's egg must be replaced or removed.
     outdated: bool | None = None
+    #: Until when a process is delivering the egg.
     leased_until: datetime | None = None
-    #: When the first delivery since the last success or refusal began. 0.2.0 does not store it.
+    #: When the first delivery since the last success or refusal began. Release 0.2.0 does not store it.
     begun_at: datetime | None = None
-    #: SHA-256 of the egg to which the fields below refer.
+    #: SHA-256 of the egg that the fields below are about.
     sha256: str | None = None
-    #: The egg is not delivered before this time.
+    #: The egg is not delivered again before this time.
     not_before: datetime | None = None
     failures: int = 0
-    #: Why the node did not take the egg.
+    #: Why the node did not accept the egg.
     message: str | None = None
 
     @property
@@ -316,11 +322,11 @@ class EggCopies:
         self._places = Documents(self._copies, _place)
         self._clock = clock
 
-    # --- by the node's tailer
+    # --- used by the node's tailer
 
     @state_change("egg_copies.agree")
     def agree(self, node: str, egg: Egg, sha256: str) -> None:
-        """Note that the node has the stored egg."""
+        """Record that the node has the stored egg."""
         settled = {**_about(node, egg), "has": sha256, "known": [sha256]}
         passing = ("outdated", "leased_until", "begun_at", "sha256", "not_before", "failures", "message")
         nothing = dict.fromkeys(passing, "")
@@ -336,13 +342,13 @@ class EggCopies:
 
     @state_change("egg_copies.mark_outdated")
     def mark_outdated(self, node: str, egg: Egg, sha256: str) -> None:
-        """Note that the node's egg must be replaced or removed."""
+        """Record that the node's egg must be replaced or removed."""
         marked = {**_about(node, egg), "has": sha256, "outdated": True}
         self._copies.update_one({"_id": _copy_name(node, egg)}, {"$set": marked}, upsert=True)
 
     @state_change("egg_copies.gone")
     def gone(self, node: str, egg: Egg) -> None:
-        """Note that the node no longer has the egg."""
+        """Record that the egg is gone from the node."""
         self._copies.delete_one({"_id": _copy_name(node, egg), "leased_until": None})
         self._copies.update_one({"_id": _copy_name(node, egg)}, {"$unset": {"has": "", "outdated": ""}})
 
@@ -351,18 +357,18 @@ class EggCopies:
 
     @state_change("egg_copies.outdate")
     def outdate(self, egg: Egg, sha256: str) -> None:
-        """Mark the copies with another content than this new one as outdated: their nodes get no work until they have
-        the new content.
+        """Mark all copies with another content than this new one as outdated. Their nodes get no work for this
+        version until they have the new content.
         """
         query = {"project": egg.project, "version": egg.version, "has": {"$nin": [None, sha256]}}
         Repeating(self._copies).update_many(query, {"$set": {"outdated": True}})
 
-    # --- by the process that delivers eggs
+    # --- used by the process that delivers eggs
 
     @state_change("egg_copies.begin")
     def begin(self, node: str, egg: Egg, sha256: str | None) -> EggCopy | None:
-        """Begin a delivery (a removal, without a SHA-256). `None` if the node has the egg, if a delivery is on its
-        way already, or if it must not be tried again yet.
+        """Begin a delivery, or, if `sha256` is `None`, a removal. Returns `None` if the node already has the egg, if
+        a delivery is already on its way, or if it must not be tried again yet.
         """
         now = self._clock()
         arriving = {"$push": {"known": {"$each": [sha256], "$slice": -_REMEMBERED}}} if sha256 else {}
@@ -382,8 +388,10 @@ class EggCopies:
 
     @state_change("egg_copies.brought")
     def brought(self, copy: EggCopy, sha256: str | None, quiet_until: datetime) -> None:
-        """Note that the node has taken the egg, or removed it. The node itself reports that before `quiet_until`."""
-        # that an egg is gone is recorded only when the node reports it
+        """Record that the node has accepted the egg, or removed it. No other delivery begins before `quiet_until`, by
+        which time the node itself reports this.
+        """
+        # a removal is recorded only when the node reports it (`gone`)
         here = {"has": sha256} if sha256 else {}
         changes: Document = {
             "$set": {"sha256": sha256, "not_before": quiet_until, **here},
@@ -395,8 +403,8 @@ class EggCopies:
     def failed(
         self, copy: EggCopy, sha256: str | None, message: str, not_before: datetime, *, goes_on: bool = False
     ) -> None:
-        """Note that the node has not taken the egg; it is tried again at `not_before`. If it `goes_on`, the node
-        has not failed, but needs more time.
+        """Record that the node has not accepted the egg. The delivery is tried again at `not_before`. With `goes_on`,
+        the node has not failed, but is still installing the egg's requirements.
         """
         changes: Document = {
             "$set": {
@@ -411,17 +419,17 @@ class EggCopies:
 
     @state_change("egg_copies.forget")
     def forget(self, nodes: Iterable[str]) -> None:
-        """Forget the copies of all nodes but these."""
+        """Delete the copies of all nodes except these."""
         Repeating(self._copies).delete_many({"node": {"$nin": list(nodes)}})
 
     def receivers(self) -> set[str]:
-        """The nodes that an egg is being delivered to."""
+        """The nodes to which an egg is being delivered."""
         leased = {"leased_until": {"$gt": self._clock()}}
         return {copy.node for copy in self._documents.many(self._copies.find(leased))}
 
     def outdated(self, nodes: Collection[str]) -> list[tuple[str, Egg]]:
-        """Which of these nodes has which egg that must be replaced or removed. Those of nodes that are gone, which
-        may become any number, are not read.
+        """The eggs that must be replaced or removed, with their nodes, for these nodes. Copies of nodes that are
+        gone, which may be any number, are not read.
         """
         query = {"outdated": True, "node": {"$in": list(nodes)}}
         return self._places.many(self._copies.find(query, {"node": 1, "project": 1, "version": 1})) if nodes else []
@@ -448,16 +456,16 @@ def _leased(copy: EggCopy) -> Document:
     return {"_id": _copy_name(copy.node, copy.egg), "leased_until": copy.leased_until}
 
 
-# --- what can be run: the spiders of each node and of the stored eggs, with the schemas of their parameters
+# --- the spiders that can be run: of each node and of the stored eggs, with the schemas of their parameters
 
-#: The document of the collection `project_versions` that counts changes. No project can have a slash in its name.
+#: The id of the document in `project_versions` that counts changes. It is no project's name: these have no slash.
 REVISION = "/"
 
 
 class Revision:
-    """A number that every deployment and publication of spiders increases. With one small query for it, a process
-    learns whether the spiders that it has read are outdated. So a deployment counts in every process as soon as it is
-    answered.
+    """A number that every deployment and publication of spiders increases. A process reads it with one small query,
+    to find out whether the spiders that it has read are out of date. So a deployment takes effect in all processes as
+    soon as it is answered.
     """
 
     def __init__(self, database: Database[Document]) -> None:
@@ -477,7 +485,8 @@ class SpiderStore:
         self._spiders = database["spiders"]
         self._documents = Documents(self._spiders, self._read)
         self._eggs = EggStore(database)
-        #: The spiders that were read last, by their text and by their content, so that they are not parsed again.
+        #: The spiders that were last read, so that they are not parsed again: those of nodes by their text, and those
+        #: of eggs.
         self._read_before: dict[str, SpiderInfo] = {}
         self._described_before: list[DescribedEgg] = []
         self._revision = Revision(database)
@@ -485,9 +494,9 @@ class SpiderStore:
 
     @state_change("spiders.publish")
     def publish(self, node: str, infos: Sequence[SpiderInfo]) -> None:
-        """Replace the spiders that `node` can run. Only texts that differ are written, because there may be
-        thousands, and a node publishes all of them when it starts, and again after an interruption. Schemas are
-        stored as JSON text: MongoDB takes their keys `$ref` and `$defs` since version 5, but not every tool does.
+        """Replace the spiders that `node` can run. Only changes are written: there may be thousands of spiders, and a
+        node publishes all of them when it starts, and again after an interruption. Schemas are stored as JSON text,
+        because not every tool accepts their keys `$ref` and `$defs`, as MongoDB does since version 5.
         """
         now, has_changed = self._clock(), False
         stored = {one["_id"]: one.get("info") for one in self._spiders.find({"node": node}, {"info": 1})}
@@ -500,16 +509,17 @@ class SpiderStore:
                 has_changed = True
         if stored:
             Repeating(self._spiders).delete_many({"_id": {"$in": list(stored)}})
-        # also for unchanged texts, because an older node may have published its own since
+        # also for unchanged spiders, because a node of an older release may have published its own since
         Repeating(self._spiders).update_many({"node": node}, {"$set": {"published_at": now}})
         if has_changed or stored:
             self._revision.increase()
 
     def all(self) -> list[SpiderInfo]:
-        """Every spider once, ordered by project, name and version, with the description that was published last,
-        because a dead node may have an older release of ours. The spiders of a stored egg that no node has stay as
-        last described, because the egg can be delivered again. The spiders of a deleted version are left out, even if
-        a dead node still has it.
+        """All spiders, each once, ordered by project, name and version.
+
+        If several nodes have published a spider, the last description counts, because a dead node may have an older
+        release. Spiders of a stored egg that no node has are included, because the egg can be delivered. Spiders of a
+        deleted version are left out, even if a dead node still has it.
         """
         kept = self._described_before = self._eggs.described(self._described_before)
         deleted = {described.egg for described in kept if described.content_id is None}
@@ -527,7 +537,7 @@ class SpiderStore:
 
     def nodes(self) -> set[str]:
         """The names of the nodes that have published spiders."""
-        # a value that is no text is reported when the spiders are read
+        # a value that is not a text is reported as unreadable when the spiders are read
         return {node for node in self._spiders.distinct("node") if isinstance(node, str)}
 
 

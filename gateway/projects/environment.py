@@ -1,7 +1,7 @@
-"""What a project gives its crawls: environment variables, some of them secret, and settings of Scrapy.
+"""The environment variables, some of them secret, and the Scrapy settings that a project gives its crawls.
 
-Secrets are sealed (AES-256-GCM) with a key that is not in the database. Only the gateway and workers have it: a
-worker opens an attempt's secrets when it posts the attempt to a node, and sends them beside the spec.
+Secrets are encrypted ("sealed", AES-256-GCM) with a key that is not in the database. Only gateways and workers have
+the key: a worker decrypts ("opens") secrets when it posts an attempt to a node, and sends them beside the spec.
 """
 
 from __future__ import annotations
@@ -36,24 +36,26 @@ from gateway.errors import ConflictError, InvalidRequestError, SecretsKeyError, 
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, mongo_errors
 
-#: How often a change is tried if others change the same project first.
+#: How often a change is tried while others change the same project.
 _MAX_ROUNDS = 20
 
 # --- secrets
 
 _FORMAT = "v1"
-#: In place of a project: the secret is a user's, with which calls of its webhooks are signed.
+#: In place of a project, for the secrets of users, which sign the calls of their webhooks.
 NO_PROJECT = ""
 _NONCE_BYTES = 12
 
 
 class SecretBox:
-    """Seals and opens secrets. A sealed secret names its key, and opens only as the variable for which it was sealed:
-    a copy under another project or name does not open.
+    """Seals and opens secrets. A sealed secret names its key. It can only be opened as the variable for which it was
+    sealed: a copy under another project or name cannot.
     """
 
     def __init__(self, keys: Callable[[], Sequence[str]]) -> None:
-        """`keys` are texts of high entropy: the first one seals, all of them open. Raises `SecretsKeyError`."""
+        """`keys` returns texts of high entropy, or raises `SecretsKeyError`. The first key seals; all keys
+        can open.
+        """
         self._keys = keys
 
     def seal(self, project: str, name: str, value: str) -> str:
@@ -63,7 +65,7 @@ class SecretBox:
         return f"{_FORMAT}.{key_id(key)}.{base64.urlsafe_b64encode(nonce + content).decode()}"
 
     def open(self, project: str, name: str, sealed: str) -> str:
-        """The value. Raises `SecretsKeyError`, which names the variable and the key, and reveals nothing of the
+        """The value. Raises `SecretsKeyError`, which names the variable and the key, and reveals nothing about the
         value.
         """
         _, wanted, content = sealed.split(".")
@@ -77,7 +79,7 @@ class SecretBox:
         try:
             value = _cipher(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _owner(project, name))
         except InvalidTag:
-            raise SecretsKeyError(f"{_called(project, name)} was changed in the database: set it anew") from None
+            raise SecretsKeyError(f"{_called(project, name)} was changed in the database: set it again") from None
         return value.decode()
 
     def is_current(self, sealed: str) -> bool:
@@ -86,7 +88,7 @@ class SecretBox:
 
 
 def key_id(key: str) -> str:
-    """A short id of the key, which reveals nothing else of it."""
+    """A short id of the key, which reveals nothing else about it."""
     return hashlib.sha256(b"discoverybot key id\0" + key.encode()).hexdigest()[:8]
 
 
@@ -124,19 +126,21 @@ class Variable(BaseModel):
 
 
 class ProjectConfig(BaseModel):
-    """`_id` in MongoDB is the project's name in small letters: names that differ only in case are the same."""
+    """What is stored for one project. `_id` is its name in lower case: names that differ only in case are
+    the same.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     id: str = Field(alias="_id")
-    #: It grows by one with each change.
+    #: Increased by one with each change.
     rev: int = 0
     env: dict[str, Variable] = Field(default_factory=dict)
-    #: JSON text, because names of classes have dots, which MongoDB's field names must not have.
+    #: JSON text, because settings may contain class names, whose dots MongoDB's field names must not have.
     settings_json: str = "{}"
-    #: Settings that any crawl may set, in addition to the harmless ones of Scrapy.
+    #: Settings that a crawl may set, in addition to harmless settings of Scrapy.
     opened: tuple[str, ...] = ()
-    #: The only variables that any crawl may set, because others could make a spider send a secret elsewhere.
+    #: The variables that a crawl may set. All others are refused: they could make a spider send a secret elsewhere.
     opened_env: tuple[str, ...] = ()
 
     @property
@@ -163,7 +167,7 @@ class ProjectStore:
         return self._documents.many(self._projects.find())
 
     def configured(self) -> frozenset[str]:
-        """Names, in small letters, of the projects that give their crawls variables or settings."""
+        """Lower-case names of the projects that give their crawls variables or settings."""
         has_any = {"$or": [{"env": {"$ne": {}}}, {"settings_json": {"$ne": "{}"}}]}
         return frozenset(one["_id"] for one in self._projects.find(has_any, {"_id": 1}))
 
@@ -173,18 +177,18 @@ class ProjectStore:
         document = config.model_dump(by_alias=True, exclude_none=True)
         query = {"_id": config.id, "rev": config.rev - 1}
         try:
-            # an upsert that meets another revision is refused
+            # if another revision is stored, the upsert is refused as a duplicate
             result = self._projects.replace_one(query, document, upsert=config.rev == 1)
         except DuplicateKeyError:
             return False
         return bool(result.matched_count or result.upserted_id)
 
 
-# --- changing it, and handing it to an attempt
+# --- changes what a project gives its crawls, and hands it to attempts
 
 
 class NewVariable(NamedTuple):
-    #: `None`: the variable keeps its value.
+    #: `None` if the variable keeps its value.
     value: str | None
     secret: bool = False
 
@@ -199,7 +203,9 @@ class HandedOver(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class ProjectEnvironment:
-    """Methods raise `InvalidRequestError`, `SecretsKeyError`, `ConflictError`, `UnavailableError`."""
+    """The variables and settings of projects. Methods raise `InvalidRequestError`, `SecretsKeyError`,
+    `ConflictError`, `UnavailableError`.
+    """
 
     _store: ProjectStore
     _box: SecretBox
@@ -220,7 +226,7 @@ class ProjectEnvironment:
         return self._change_env(project, change)
 
     def replace(self, project: str, variables: Mapping[str, NewVariable]) -> ProjectConfig:
-        """Set all variables. Those that are not named are removed; those without a value keep their present one."""
+        """Replace all variables. Variables that are not named are removed; those without a value keep theirs."""
         return self._change_env(project, lambda _: variables)
 
     def unset(self, project: str, name: str) -> ProjectConfig:
@@ -251,8 +257,8 @@ class ProjectEnvironment:
         return self._change(project, lambda _: {"settings_json": text, **lists})
 
     def seal_anew(self) -> int:
-        """Seal every secret of an older key with the first key; older keys can be removed then. Returns how many
-        secrets were sealed anew.
+        """Seal all secrets that an older key has sealed with the first key, so that older keys can be removed.
+        Returns how many secrets were sealed again.
         """
         count = 0
         for present in self._store.all():
@@ -262,13 +268,13 @@ class ProjectEnvironment:
         return count
 
     def check(self, spec: CrawlSpec) -> None:
-        """Check that the crawl may have its own settings and variables."""
+        """Check that the crawl may set its own settings and variables."""
         if spec.env and spec.project == DEFAULT_PROJECT:
-            raise InvalidRequestError("env", "our own spiders read no variables: leave it out, or use params")
+            raise InvalidRequestError("env", "the platform's own spiders read no variables: use params instead")
         doubtful = [name for name, value in spec.settings.items() if refused_run_setting(name, value)]
         if not doubtful and not spec.env:
             return
-        # nothing is kept for our own project
+        # nothing is stored for the default project
         config = ProjectConfig(id=DEFAULT_PROJECT) if spec.project == DEFAULT_PROJECT else self.get(spec.project)
         for name in doubtful:
             if problem := refused_run_setting(name, spec.settings[name], config.opened):
@@ -284,7 +290,7 @@ class ProjectEnvironment:
     def handed_over(self, spec: CrawlSpec) -> HandedOver:
         """The project's variables and settings, overridden by the crawl's, with all secrets opened."""
         if spec.project == DEFAULT_PROJECT:
-            # nothing is stored for our own project, so MongoDB is not asked
+            # nothing is stored for the default project, so MongoDB is not asked
             return HandedOver({}, spec.settings)
         config = self._store.get(spec.project)
         env = {name: self._opened(config, name) for name in config.env if name not in spec.env}
@@ -304,8 +310,8 @@ class ProjectEnvironment:
         return self._change(project, lambda config: {"env": self._made(config, wanted(config))})
 
     def _made(self, config: ProjectConfig, wanted: Mapping[str, NewVariable]) -> dict[str, Variable]:
-        """The stored form of the variables. No secret is opened, so even without its key one can be replaced or
-        removed.
+        """The stored form of the variables. No secret is opened, so that a secret can be replaced or removed even if
+        its key is lost.
         """
         given = {name: new.value or "" for name, new in wanted.items()}
         try:
@@ -344,13 +350,14 @@ class ProjectEnvironment:
                 changed = config.changed(**change(config))
                 if self._store.put(changed):
                     return changed
-        raise ConflictError("the project is being changed over and over; ask again")
+        raise ConflictError("the project keeps changing; ask again")
 
 
 def _deployed(project: str) -> str:
     if project.lower() in {DEFAULT_PROJECT, "discoverybot"}:
         raise InvalidRequestError(
-            "project", "our own spiders read no variables, and what a crawl of theirs may change its request says"
+            "project",
+            "the platform's own spiders have no variables or settings here: name those of a crawl in its request",
         )
     return project
 

@@ -1,6 +1,6 @@
-"""The source of a deployed version, as far as somebody who mends a spider needs it: its texts, from the egg.
+"""Reads the source of a deployed version from its egg: the text files that somebody needs to repair a spider.
 
-An egg is somebody's zip, so nothing in it is believed: neither its sizes nor its names. It is written nowhere.
+An egg is an untrusted ZIP file: neither its sizes nor its names can be relied on. So nothing is extracted to disk.
 """
 
 from __future__ import annotations
@@ -13,31 +13,33 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-#: Files of a project that say what it does. What lies in `EGG-INFO` but its requirements is made by tools.
+#: The endings of a project's text files. Files in `EGG-INFO` are left out, except the requirements, as tools make
+#: them.
 _ENDINGS = frozenset({".py", ".cfg", ".toml", ".txt", ".json", ".yaml", ".yml"})
 _METADATA, _KEPT = "EGG-INFO/", "EGG-INFO/requirements.txt"
-#: Bytes of all texts together and of one, and how many of them.
+#: The most bytes of all texts together, the most bytes of one text, and the most texts.
 MOST_BYTES, LONGEST, MOST_FILES = 256 << 10, 64 << 10, 100
-#: Bytes of an egg that stay in memory while it is read.
+#: An egg with more bytes than this is buffered in a temporary file while it is read.
 _IN_MEMORY = 4 << 20
 
 
 class SourceFile(NamedTuple):
     path: str
     text: str
-    #: Whether the text is only its beginning.
+    #: Whether the text is only the beginning of the file.
     is_cut: bool
 
 
 class Source(NamedTuple):
     files: list[SourceFile]
-    #: The paths of further texts, which have found no room; and how many more there are.
+    #: The paths of further texts, for which there was no room.
     left_out: list[str]
+    #: How many more texts there are.
     more: int
 
 
 def read_source(pieces: Iterable[bytes], module: str | None) -> Source | None:
-    """The texts in the egg, those near the spider's `module` first; `None` for what is no zip."""
+    """The texts in the egg, those near the spider's `module` first; `None` if the egg is not a ZIP file."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
         for piece in pieces:
             file.write(piece)
@@ -72,7 +74,9 @@ def _is_wanted(one: zipfile.ZipInfo) -> bool:
 
 
 def _place(name: str, spider: str) -> tuple[bool, bool, int, str]:
-    """The spider's own module first, then what shares most folders with it; code before other texts."""
+    """A sort key: the spider's own module first, then code, then other texts; each by how many folders it shares with
+    the module.
+    """
     own, parts = spider.split("/")[:-1], name.split("/")[:-1]
     shared = next((n for n, pair in enumerate(zip(own, parts, strict=False)) if pair[0] != pair[1]), None)
     shared = min(len(own), len(parts)) if shared is None else shared
@@ -80,7 +84,9 @@ def _place(name: str, spider: str) -> tuple[bool, bool, int, str]:
 
 
 def _text(egg: zipfile.ZipFile, one: zipfile.ZipInfo, most: int) -> tuple[str, bool] | None:
-    """Its beginning, and whether there is more; `None` if it cannot be read. Not more is unpacked than is shown."""
+    """Up to `most` bytes of the file as text, and whether there is more; `None` if it cannot be read. No more than
+    this is decompressed.
+    """
     try:
         with egg.open(one) as file:
             data = file.read(most + 1)

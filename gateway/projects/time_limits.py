@@ -1,4 +1,4 @@
-"""How long an attempt may take: as its request says, or else its project, up to the limit that the operator sets."""
+"""How long an attempt may take: as its request says, otherwise as its project says, up to the operator's limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.projects.catalog import SpiderCatalog
 from gateway.projects.environment import ProjectEnvironment
 
 _SETTING = "CLOSESPIDER_TIMEOUT"
-#: Additional seconds for a crawl that ends itself at a time limit, so that it is not stopped at the same moment.
+#: Additional seconds for a crawl that ends itself at a time limit, so that it can end before it is stopped.
 _TO_END = 60
 
 
@@ -30,7 +30,7 @@ class TimeLimits:
     _job_max_timeout: int
 
     def of(self, spec: CrawlSpec) -> int:
-        """The limit for a crawl of a deployed spider if its request names none: the default, or more if the crawl
+        """The time limit for a crawl of a deployed spider whose request names none: the default, or more if the crawl
         ends itself later than that.
 
         Raises `UnavailableError`, `StartingError`.
@@ -45,7 +45,7 @@ class TimeLimits:
 
 
 def _seconds(value: object) -> int:
-    """The value as whole seconds; 0 if there is none, or if it is no number."""
+    """The value as whole seconds; 0 if it is not a number."""
     try:
         return int(float(str(value)))
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""The latest version of each project: the one that was deployed last, or to which somebody has gone back."""
+"""The versions of projects. The latest version is the one that was deployed or activated last."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gateway.projects.eggs import REVISION, Content, EggCopies, EggStore, KeptEg
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
 
-#: How many versions of a project are remembered; older ones are in the order of their names.
+#: For how many versions of a project the order of deployment is remembered. Older versions are ordered by name.
 _REMEMBERED = 1000
-#: How often a change is tried if other deployments change the same project first.
+#: How often a change is tried while other deployments change the same project.
 _MAX_ROUNDS = 20
 
 
@@ -31,30 +31,30 @@ class ProjectVersions(NamedTuple):
     """The record of one project's versions."""
 
     project: str
-    #: In the order in which they were deployed.
+    #: In the order of their deployment.
     deployed: tuple[str, ...] = ()
-    #: Versions that were made the latest, in this order; the last one is the latest, and going back removes it.
+    #: The versions that became the latest, in this order. The last one is the latest now; a rollback removes it.
     history: tuple[str, ...] = ()
     #: Versions that were deployed again with another content, and how often.
     replaced: tuple[tuple[str, int], ...] = ()
     rev: int = 0
     changed_at: datetime | None = None
-    #: Nobody was told yet that its latest version is another one, or has another content.
+    #: Whether a new latest version, or a new content of it, is still to be announced.
     untold: bool = False
 
     def order(self, versions: Iterable[str]) -> list[str]:
-        """The versions in the order of their deployment. Those that were deployed before this was recorded come
-        first, by name.
+        """The versions in the order of their deployment. Versions whose deployment is not recorded come first,
+        ordered by name.
         """
         places = {version: place for place, version in enumerate(self.deployed)}
         return sorted(oldest_first(versions), key=lambda version: places.get(version, -1))
 
     def latest(self, versions: Iterable[str]) -> str | None:
-        """The latest one of the existing `versions`."""
+        """The latest of the existing `versions`; `None` if there are none."""
         return next(reversed(self._history(versions)), None)
 
     def previous(self, versions: Iterable[str]) -> str | None:
-        """The version, of the existing `versions`, to which a rollback leads."""
+        """The version among the existing `versions` to which a rollback leads; `None` if there is none."""
         return next(iter(self._history(versions)[-2:-1]), None)
 
     def _history(self, versions: Iterable[str]) -> list[str]:
@@ -75,8 +75,8 @@ class ProjectVersions(NamedTuple):
         )
 
     def with_latest(self, version: str) -> ProjectVersions:
-        """Make the version the latest. Going back to it forgets the versions that were the latest since, so that the
-        next step back leads to the one before it.
+        """Make the version the latest. If it was the latest before, the versions that became the latest after it are
+        removed from the history, so that the next rollback leads to the version before it.
         """
         if version not in self.history:
             return self._replace(history=_moved(version, self.history))
@@ -101,7 +101,7 @@ def _moved(version: str, versions: Iterable[str]) -> tuple[str, ...]:
 
 def oldest_first(versions: Iterable[str]) -> list[str]:
     """The versions sorted by name, as Scrapyd sorts them: 1.10 comes after 1.9."""
-    # by text first, because 1.0 and 1.0.0 are equal as versions, and their order must not change between answers
+    # sort by text first: 1.0 and 1.0.0 are equal as versions, and their order must always be the same
     by_name = sorted(versions)
     try:
         return sorted(by_name, key=Version)
@@ -132,8 +132,8 @@ class VersionStore:
 
     @state_change("versions.change")
     def change(self, project: str, decide: Callable[[ProjectVersions], ProjectVersions]) -> ProjectVersions:
-        """Replace what is remembered of the project by what `decide` makes of it. Raises what `decide` raises, and
-        `ConflictError`.
+        """Replace the project's record by what `decide` returns for it. `decide` may be called several times. Raises
+        what `decide` raises, and `ConflictError`.
         """
         for _ in range(_MAX_ROUNDS):
             known = self._documents.optional(self._projects.find_one({"_id": project}))
@@ -141,7 +141,7 @@ class VersionStore:
             if self._write(changed, known):
                 self._revision.increase()
                 return changed
-        raise ConflictError(f"versions of {project!r} are being deployed over and over; ask again")
+        raise ConflictError(f"the versions of {project!r} keep changing; ask again")
 
     def _write(self, changed: ProjectVersions, known: ProjectVersions | None) -> bool:
         document: Document = {
@@ -154,7 +154,7 @@ class VersionStore:
         before = known or ProjectVersions(changed.project)
         if changed.live and (before.untold or changed.live != before.live):
             document["untold"] = True
-        # an upsert that meets another revision under this id is refused
+        # if another revision is stored, the upsert is refused as a duplicate
         query = {"_id": changed.project, "rev": known.rev if known else 0}
         try:
             result = self._projects.replace_one(query, document, upsert=known is None)
@@ -163,16 +163,18 @@ class VersionStore:
         return bool(result.matched_count or result.upserted_id)
 
     def untold(self, limit: int) -> list[ProjectVersions]:
-        """Projects whose latest version has changed without anybody being told."""
+        """Projects with a new latest version, or a new content of it, that is not announced yet."""
         return self._documents.find({"untold": True}, limit, [("_id", ASCENDING)])
 
     @state_change("versions.told")
     def told(self, known: ProjectVersions) -> None:
-        """Of this revision; another change may have come since."""
+        """Record that this revision is announced. Does nothing if there was another change since."""
         self._projects.update_one({"_id": known.project, "rev": known.rev}, {"$unset": {"untold": ""}})
 
     def _of_before(self, project: str) -> ProjectVersions:
-        """The versions of a project deployed before deployments were recorded: the highest name is the latest."""
+        """The record for a project of an older release, which recorded no deployments: the highest name is the
+        latest.
+        """
         # these are all ids that begin with the project and a slash, because `0` follows `/` in ASCII
         query = {"_id": {"$gt": f"{project}/", "$lt": f"{project}0"}, "content": {"$ne": None}}
         versions = oldest_first(found["version"] for found in self._eggs.find(query, {"version": 1}))
@@ -186,13 +188,13 @@ def _read(document: Document) -> ProjectVersions:
     return ProjectVersions(document["_id"], deployed, history, replaced, document["rev"], changed_at, untold)
 
 
-# --- releases: what every deployment changes: the stored egg, the nodes that lack it, and the latest version
+# --- releases: everything that a deployment changes: the stored egg, the nodes' copies, and the latest version
 
 
 @define(eq=False, repr=False, slots=False)
 class Releases:
-    """Deploys and removes versions. Once a method has returned, it holds for the next crawl, in every process and on
-    every node.
+    """Deploys and removes versions. As soon as a method has returned, it takes effect for the next crawl, in all
+    processes and on all nodes.
     """
 
     _eggs: EggStore
@@ -211,7 +213,7 @@ class Releases:
         return True
 
     def repeat(self, egg: Egg, sha256: str) -> None:
-        """Record that the stored egg was deployed again; this also completes a deployment whose process died."""
+        """Record that the stored egg was deployed again. This also completes a deployment whose process has died."""
         self._deployed(egg, sha256, other_content=False)
 
     def _deployed(self, egg: Egg, sha256: str, *, other_content: bool) -> None:
@@ -233,7 +235,9 @@ class Releases:
         return self._versions.change(egg.project, lambda versions: versions.with_latest(egg.version))
 
     def roll_back(self, project: str, known: Sequence[str]) -> ProjectVersions:
-        """Make the one of the `known` versions the latest that was the latest before. Raises `ConflictError`."""
+        """Make the previous version the latest. `known` are the existing versions. Raises `ConflictError` if there is
+        no previous version.
+        """
 
         def decide(versions: ProjectVersions) -> ProjectVersions:
             before = versions.previous(known)
