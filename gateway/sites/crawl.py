@@ -1,4 +1,4 @@
-"""The content of a run of a site: it is made from the records of the site and the target, and checked."""
+"""Makes and checks the crawl of a site's run, from the records of the site and the target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.sites.site import FIELD, JOBS_SPIDER, KEYWORDS, LOCATION, PAGE, SEL
 from gateway.sites.store import SiteStore, TargetStore
 
 FIRST_PAGE = "first_page"
-#: Parameters of `jobs` that a site's `payload` may set. Everything else in it is passed on as `extra`.
+#: Parameters of the spider `jobs` that a site's `payload` may set. Everything else in it is passed on as `extra`.
 JOBS_PAYLOAD = frozenset(
     {
         *(FIRST_PAGE, "page_step", "max_result_pages", "results_wanted", "is_remote", "details", "markdown"),
@@ -67,7 +67,7 @@ def site_crawl(site: Site, search: SiteSearch, timeout: int) -> CrawlSpec:
         spider=site.spider,
         start_urls=(first_url(site, search),),
         params=_board_params(site, search) if board else _other_params(site, search),
-        # `jobs` stops by itself, because it counts the items that it keeps
+        # the spider `jobs` stops by itself, because it counts only the items that it keeps
         max_items=None if board else search.results_wanted,
         timeout=timeout,
         # each run must find new items, and not read the pages of the previous run from the HTTP cache
@@ -83,7 +83,7 @@ def site_crawl(site: Site, search: SiteSearch, timeout: int) -> CrawlSpec:
 
 
 def _within(expect: Expect, results_wanted: int | None) -> Expect:
-    """The expectations, lowered so that a run need not find more items than it is asked for."""
+    """The expectations, lowered so that a run need not find more items than were asked for."""
     if expect.min_items is None or results_wanted is None:
         return expect
     return expect.model_copy(update={"min_items": min(expect.min_items, results_wanted)})
@@ -115,14 +115,14 @@ def _other_params(site: Site, search: SiteSearch) -> dict[str, Any]:
     return given | {KEYWORDS: search.keywords, LOCATION: search.location, "search_url": search_url}
 
 
-# --- checks whether a site can be crawled as its record says, and whether a target can be searched for on it
+# --- checks whether a site can be crawled as its record says, and whether a target fits its site
 
-#: Not allowed in `payload`: the site's own fields, or the search, set them.
+#: Names that are not allowed in `payload`: the site's own fields, or the search, set them.
 _NOT_IN_PAYLOAD = frozenset({"search_url", "pagination_type", "selectors", "extra"})
-#: Not allowed in `fetch`: the site has fields of its own for them.
+#: Names that are not allowed in `fetch`: the site has fields of its own for them.
 _NOT_IN_FETCH = ("min_pause_seconds", "max_pause_seconds", "rate_limit")
 _MOST_WORDS = 500
-#: For each field of the crawl: the field of the site's record from which a fault in it comes.
+#: For fields of the crawl: the field of the site's record from which they are made, and which an error names.
 _FIELDS = {"params.search_url": FIELD, "start_urls": FIELD, "params.render": "requires_playwright"}
 _FIELDS |= {"params.pagination_type": "pagination_type", "params.selectors": "selectors", "params": "payload"}
 
@@ -158,8 +158,8 @@ class SiteCheck:
             _blame("frequency" if error.field == "interval" else error.field, error)
 
     def _check_spider(self, sample: CrawlSpec) -> None:
-        """Check the crawl against the spiders that nodes have published. If none has, only the first run shows
-        errors.
+        """Check the crawl against the spiders that nodes have published. If no node has published any yet, errors
+        show only in the first run.
         """
         try:
             self._catalog.check(self._catalog.pin(sample))
@@ -206,11 +206,11 @@ def _check_board_payload(site: Site) -> None:
 
 def _check_selectors(site: Site) -> None:
     if site.selectors and not is_job_board(site):
-        raise InvalidRequestError("selectors", f"are for the spider {JOBS_SPIDER!r}; others take what is in payload")
+        raise InvalidRequestError("selectors", f"are only for the spider {JOBS_SPIDER!r}; others get the payload")
     for name, selector in site.selectors.items():
         field = f"selectors.{name}"
         if name not in SELECTORS:
-            message = f"there is no such selector; there are {', '.join(SELECTORS)}"
+            message = f"unknown selector; known are {', '.join(SELECTORS)}"
             raise InvalidRequestError(field, message, detail={"field": field, "known": sorted(SELECTORS)})
         try:
             compile_css(selector)
@@ -219,21 +219,21 @@ def _check_selectors(site: Site) -> None:
 
 
 def _field_of_site(field: str) -> str:
-    """The site's field for a field of the crawl: for `params.selectors.title` it is `selectors.title`."""
+    """The site's field for a field of the crawl, for example `selectors.title` for `params.selectors.title`."""
     for prefix, name in _FIELDS.items():
         if field == prefix or field.startswith(f"{prefix}."):
-            # without the index that a place in the list has, because a site has only one start URL
+            # leave out the index in `start_urls`, because a site has only one start URL
             return name if name == FIELD else name + field.removeprefix(prefix)
     return field
 
 
 def _blame(field: str, error: InvalidRequestError) -> NoReturn:
-    """Raise the same error for another field."""
+    """Raise the same error, but for another field."""
     detail = {**error.detail, "field": field} if isinstance(error.detail, dict) else None
     raise type(error)(field, error.problem, detail=detail) from error
 
 
-# --- the order for a run of a site or a target, made from their records when the run is fired or asked for
+# --- makes the order for a run of a site or target from their records, when the run is fired or asked for
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -245,8 +245,8 @@ class SiteOrders:
     _job_timeout: int
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, RunOrder]:
-        """The orders by the schedules' ids, read with two queries. Schedules whose site or target is gone are left
-        out.
+        """The orders by the schedules' ids, made with two queries. Schedules whose site or target does not exist are
+        left out.
         """
         targets = self._targets.identified(schedule.target for schedule in schedules if schedule.target)
         sites = self._sites.named(schedule.site for schedule in schedules if schedule.site)
@@ -267,7 +267,7 @@ class SiteOrders:
         results_wanted: int | None = None,
         is_remote: bool | None = None,
     ) -> RunOrder:
-        """The order for a run that a client asks for. Words that are `None` default to those of the site's own runs.
+        """The order for a run that a client asks for. If a word is `None`, the word of the site's own runs is used.
 
         Raises `SiteDisabledError`, and `InvalidRequestError`, which names the field of `POST /jobs/scrape`.
         """
@@ -291,7 +291,7 @@ class SiteOrders:
         return order._replace(target=_target_run(site, target)) if target else order
 
     def _order(self, site: Site, search: SiteSearch, trigger: Trigger) -> RunOrder:
-        """The order for this search. Raises `InvalidRequestError` if the egg that it needs does not exist."""
+        """The order for this search. Raises `InvalidRequestError` if the project or its version does not exist."""
         spec = self._catalog.pin(site_crawl(site, search, self._job_timeout))
         return RunOrder(
             CrawlOrder(spec=spec, max_retries=site.max_retries),

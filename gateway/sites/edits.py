@@ -37,8 +37,8 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of_site(cls, site: Site) -> Wanted:
-        """The site's own schedule. It is active if the site is enabled and `payload` has all words that the template
-        needs.
+        """The site's own schedule. It is active if the site is enabled, and its `payload` has all words that the
+        search URL needs.
         """
         active = site.enabled and site.words is not None
         interval = every_minutes(site.interval_minutes)
@@ -89,7 +89,7 @@ class SiteSchedules:
     _admission: Admission | None = None
 
     def room(self) -> AbstractContextManager[None]:
-        """Takes a place for the schedule of a new record. Raises `UserQuotaError`."""
+        """Takes a place for the schedule of a new site or target. Raises `UserQuotaError`."""
         return self._admission.room_for_schedule(OPERATOR) if self._admission else nullcontext()
 
     def read(self, schedule_ids: Iterable[str]) -> dict[str, Schedule]:
@@ -97,7 +97,9 @@ class SiteSchedules:
         return {schedule.id: schedule for schedule in self._schedules.read(schedule_ids).schedules}
 
     def align_site(self, site: str, wanted: Sequence[Wanted]) -> None:
-        """Make the schedules of the site and its targets as wanted. Afterwards no run with the old content begins."""
+        """Align the schedules of the site and its targets with what is wanted. Afterwards no run with the old content
+        begins.
+        """
         present = self.read(one.schedule_id for one in wanted)
         for one in wanted:
             self._align(present.get(one.schedule_id), one)
@@ -110,7 +112,7 @@ class SiteSchedules:
         if schedule is None:
             return
         with suppress(errors.ScheduleNotFoundError):
-            # even an edit of the name alone makes a new revision
+            # even if nothing changes, this makes a new revision, so that no run with the old content begins
             self._edits.edit(wanted.schedule_id, {"name": wanted.name})
 
     def delete(self, schedule_id: str) -> None:
@@ -120,15 +122,16 @@ class SiteSchedules:
 
     def _align(self, schedule: Schedule | None, wanted: Wanted) -> None:
         if schedule is not None and schedule.state is ScheduleState.ENDED:
-            # a client has ended it through `/schedules`; an ended schedule cannot be resumed
+            # a client has ended it with `/schedules`, and an ended schedule cannot be resumed: make a new one
             self.delete(schedule.id)
             schedule = None
         if schedule is None:
-            # another edit may have found it missing, too, and inserted it first
+            # another edit may also have found it missing, and inserted it first
             with suppress(errors.ScheduleExistsError):
                 self._schedules.insert(wanted.to_schedule(self._clock()))
             return
-        # if the record is just being deleted, its schedule needs no change, and must not stop the others
+        # if the record is being deleted, its schedule needs no change, and must not keep the others from being
+        # aligned
         with suppress(errors.ScheduleNotFoundError):
             self._change(schedule, wanted)
 
@@ -142,9 +145,9 @@ class SiteSchedules:
             self._edits.pause(schedule.id)
 
 
-#: How many rounds edits of a record may overtake each other; more rounds mean that something else is wrong.
+#: How often an edit is tried while others change the same record. More means that something is wrong.
 _MAX_ROUNDS = 20
-_SITE_BUSY = "the site is being changed over and over; ask again"
+_SITE_BUSY = "the site keeps changing; ask again"
 
 
 Record = TypeVar("Record", Site, Target)
@@ -177,7 +180,9 @@ class SiteService(_Service):
     def page(
         self, limit: int, after: str | None, *, enabled: bool | None
     ) -> tuple[list[Scheduled[Site]], str | None]:
-        """Sites by name; and the name after which the next page begins, `None` on the last page."""
+        """Sites in the order of their names, and the name after which the next page begins; `None` on the
+        last page.
+        """
         found = self._sites.page(limit + 1, after, enabled=enabled)
         return self._scheduled(found[:limit]), found[limit - 1].name if len(found) > limit else None
 
@@ -197,7 +202,7 @@ class SiteService(_Service):
             try:
                 self._sites.insert(site)
             except errors.SiteExistsError:
-                # the request that created it may have died before it inserted the schedule
+                # the process that created it may have died before it inserted the schedule
                 self.align(site.name)
                 raise
             self.align(site.name)
@@ -219,7 +224,7 @@ class SiteService(_Service):
         raise errors.ConflictError(_SITE_BUSY)
 
     def delete(self, name: str, *, force: bool = False) -> None:
-        """Delete the site, and with `force` its targets. Existing runs go on with the content that they have.
+        """Delete the site, and with `force` also its targets. Existing runs continue unchanged.
 
         Raises `SiteNotFoundError`, `SiteInUseError`.
         """
@@ -227,12 +232,12 @@ class SiteService(_Service):
         if not force and (count := self._targets.count(name)):
             targets = "1 target names" if count == 1 else f"{count} targets name"
             raise errors.SiteInUseError(
-                f"{targets} site {name!r}; ?force=true deletes them too", detail={"targets": count}
+                f"{targets} site {name!r}; ?force=true also deletes them", detail={"targets": count}
             )
         self._delete_targets(name)
         self._schedules.delete(site.schedule_id)
         self._sites.delete(site)
-        # again, for targets that another request has added since
+        # again, because another request may have added targets since
         self._delete_targets(name)
 
     def align(self, name: str) -> None:
@@ -260,10 +265,10 @@ class SiteService(_Service):
         for target in self._targets.of_site(site.name):
             if refusal := search_url.refusal(target.words):
                 word, why = refusal
-                raise errors.InvalidRequestError(FIELD, f"does not suit target {target.number}: its {word}: {why}")
+                raise errors.InvalidRequestError(FIELD, f"does not fit target {target.number}: its {word}: {why}")
 
 
-_TARGET_BUSY = "the target is being changed over and over; ask again"
+_TARGET_BUSY = "the target keeps changing; ask again"
 
 
 class TargetService(_Service):
@@ -274,7 +279,9 @@ class TargetService(_Service):
     def page(
         self, limit: int, after: int | None, *, site: str | None, enabled: bool | None
     ) -> tuple[list[Scheduled[Target]], int | None]:
-        """Targets by number; and the number after which the next page begins, `None` on the last page."""
+        """Targets in the order of their numbers, and the number after which the next page begins; `None` on the last
+        page.
+        """
         found = self._targets.page(limit + 1, after, site=site, enabled=enabled)
         return self._scheduled(found[:limit]), found[limit - 1].number if len(found) > limit else None
 
@@ -303,16 +310,16 @@ class TargetService(_Service):
         raise errors.ConflictError(_TARGET_BUSY)
 
     def delete(self, target_id: str) -> None:
-        """Delete the target. Existing runs go on with the content that they have. Raises `TargetNotFoundError`."""
+        """Delete the target. Existing runs continue unchanged. Raises `TargetNotFoundError`."""
         target = self._targets.get(target_id)
         self._schedules.delete(target.schedule_id)
         self._targets.delete(target.id)
-        # again, because an edit at the same time may have inserted it since
+        # again, because an edit at the same time may have inserted the schedule again
         self._schedules.delete(target.schedule_id)
 
     def align(self, target_id: str) -> None:
-        """Align the target's schedule with the present records of target and site, even while they change. A
-        target whose site is gone is deleted.
+        """Align the target's schedule with the present records of the target and its site, even while they change. A
+        target whose site does not exist any more is deleted.
 
         Raises `TargetNotFoundError`, and `InvalidRequestError` if the site does not exist.
         """
@@ -339,7 +346,7 @@ class TargetService(_Service):
 
 
 def _new(now: datetime) -> dict[str, Any]:
-    """The fields of every new record. Its number is set later."""
+    """The fields that every new site or target gets. Its number is set later."""
     return {"number": 0, "schedule_id": new_job_id(), "created_at": now, "updated_at": now}
 
 
@@ -347,16 +354,16 @@ def _no_site(name: str) -> errors.InvalidRequestError:
     return errors.InvalidRequestError("site", f"there is no site {name!r}")
 
 
-# --- upkeep. A request first writes a record and then aligns its schedule. If it dies in between, no client has an
-# answer, but the record exists, and its next edit may be years away.
+# --- upkeep: aligns schedules that do not match their records. A request first writes the record and then aligns its
+# schedule. If the process dies in between, the record is there, and its next edit may be years away.
 
 log = structlog.get_logger()
 
-#: How many sites, and how many targets, one round checks; the next round continues with the following ones.
+#: How many sites, and how many targets, one round checks. The next round continues with the others.
 BATCH = 500
 #: Seconds between two rounds.
 PACE = 10.0
-#: The schedule of a record that was written more recently than this may still be being aligned by the request.
+#: If a record was written more recently than this, its request may still be aligning the schedule.
 YOUNG = timedelta(seconds=5)
 
 
@@ -367,7 +374,7 @@ class SiteUpkeep:
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _looked_at: float = field(init=False, default=float("-inf"))
-    # the records after which the next round continues
+    #: The name of the site, and the number of the target, after which the next round continues.
     _site: str | None = field(init=False, default=None)
     _target: int | None = field(init=False, default=None)
 
@@ -391,8 +398,8 @@ class SiteUpkeep:
         return record.updated_at < self._clock() - YOUNG
 
     def _mend(self, align: Callable[[str], None], record: str, schedule: Schedule | None) -> None:
-        """Align the record. An error is logged and does not stop the others, because a client may be changing or
-        deleting this record right now.
+        """Align the record's schedule. An error is only logged, because a client may be changing or deleting this
+        record right now, and the other records must be checked.
         """
         log.warning("schedule_mended", record=record, schedule_id=schedule.id if schedule else None)
         try:

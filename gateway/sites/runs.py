@@ -1,4 +1,6 @@
-"""Runs of a site. A run that a client asks for goes the same way as a scheduled one, with other search words."""
+"""Runs of a site that a client asks for. They are made in the same way as scheduled runs, but the client may name the
+search words.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class SiteRun(NamedTuple):
 
     id: str
     job: Job
-    #: The site's running number; `None` once the site is gone.
+    #: The site's number; `None` if the site does not exist any more.
     site_number: int | None
 
 
@@ -40,8 +42,8 @@ class RunRecords:
     _sites: SiteStore
 
     def find(self, run_id: str) -> SiteRun:
-        """The run with this id. Raises `RunNotFoundError`, also if the prefix does not match the job's trigger, and
-        `UnavailableError`.
+        """The run with this id. Raises `RunNotFoundError` if there is none, or if the id's prefix does not match the
+        job's trigger; and `UnavailableError`.
         """
         with mongo_errors():
             try:
@@ -62,7 +64,7 @@ class RunRecords:
 
 log = structlog.get_logger()
 
-#: The fields of the request that hold the search words.
+#: The request's fields with search words.
 _ASKED = frozenset({"search_term", "location"})
 
 
@@ -71,12 +73,12 @@ class RequestedRun(NamedTuple):
 
     by: Requester
     site: str
-    #: `None` for a run with the site's own search words.
+    #: Keywords; `None` for the site's own ones.
     search_term: str | None = None
     location: str | None = None
     is_remote: bool | None = None
     results_wanted: int | None = None
-    #: Its values replace those of the site's own payload.
+    #: Values that replace those in the site's own payload.
     payload: dict[str, Any] = {}  # noqa: RUF012 - never written to
 
 
@@ -128,11 +130,11 @@ class Scraping:
 
     def _job(self, order: RequestedRun, site: Site) -> Job:
         made = self._made(order, site)
-        # no live key, because two requests for the same search are two runs, one after the other
+        # without a live key, because two requests for the same search make two runs, one after the other
         return made.to_job(order.by.user_id, self._clock(), **order.by.job_fields())
 
     def _made(self, order: RequestedRun, site: Site) -> RunOrder:
-        """The order. Making it finds all errors now that a worker would otherwise find later."""
+        """The order. It is checked here, so that the client gets errors that a worker would find later."""
         try:
             made = self._orders.manual(
                 site,
@@ -146,14 +148,14 @@ class Scraping:
         except errors.InvalidRequestError as error:
             if error.field in _ASKED or isinstance(error, errors.ForbiddenAddressError):
                 raise
-            # the request is valid, but no node can crawl the site as its record says
+            # the request is valid, but the site cannot be crawled as its record says
             message = f"site {site.name!r} cannot be crawled now: {error.message}"
             raise errors.ConflictError(message, detail=error.detail) from error
         return made
 
     def _known(self, job: Job) -> Job:
-        """The job that the same request has started before. Raises `IdempotencyConflictError` if another request used
-        the key.
+        """The job that the same request has started before. Raises `IdempotencyConflictError` if a different request
+        has used the key.
         """
         known = self._find(job)
         if known is None or known.fingerprint != job.fingerprint:

@@ -1,4 +1,4 @@
-"""Sites and targets: where to search, how politely, and for what."""
+"""The records of sites (where to search, how often, and how politely) and of targets (what to search for)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ORIGIN = re.compile(r"[^/?#]*//[^/?#]*")
 
 
 class SearchUrl:
-    """A checked template of a URL. Raises `InvalidRequestError` if the template cannot be filled in."""
+    """The template of a search URL, checked. Raises `InvalidRequestError` if the template is not valid."""
 
     def __init__(self, template: str) -> None:
         names = _PLACEHOLDER.findall(template)
         unknown = next((name for name in names if name not in PLACEHOLDERS), None)
         if unknown is not None:
             known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-            raise InvalidRequestError(FIELD, f"has {{{unknown}}}; there is {known}")
+            raise InvalidRequestError(FIELD, f"has an unknown placeholder {{{unknown}}}; known are {known}")
         if set(_PLACEHOLDER.sub("", template)) & set("{}"):
             raise InvalidRequestError(FIELD, "has an unmatched brace; write a literal brace as %7B or %7D")
         origin = _ORIGIN.match(template)
@@ -39,7 +39,7 @@ class SearchUrl:
         self.in_path = frozenset(_PLACEHOLDER.findall(re.split("[?#]", template, maxsplit=1)[0]))
 
     def render(self, keywords: str, location: str, page: int | None = None) -> str:
-        """The URL for these words. Without `page`, the placeholder `{page}` stays in it.
+        """The URL for these words. Without `page`, the placeholder `{page}` stays.
 
         A space becomes %20 and a slash %2F, which mean the same in a path and in a query.
         """
@@ -53,7 +53,7 @@ class SearchUrl:
             if value and name not in self.placeholders:
                 return name, f"the site's search_url has no {{{name}}}"
             if not value and name in self.in_path:
-                return name, f"is needed: {{{name}}} stands in the path of the site's search_url"
+                return name, f"is required: {{{name}}} is in the path of the site's search_url"
         return None
 
 
@@ -72,7 +72,7 @@ class Site(BaseModel, extra="forbid", populate_by_name=True):
     """One document of `sites`; `_id` in MongoDB is the name."""
 
     name: str = Field(alias="_id")
-    #: Running number, in addition to the name: `website_id` in messages, `site_schedule_id` in run records.
+    #: A number in addition to the name: `website_id` in messages, `site_schedule_id` in run records.
     number: int
     enabled: bool = True
     project: str = "default"
@@ -88,7 +88,7 @@ class Site(BaseModel, extra="forbid", populate_by_name=True):
     min_pause_seconds: float = 2.0
     max_pause_seconds: float = 8.0
     max_retries: int = 3
-    #: Limit on the requests of all crawls of this site together (`30/m`); `None`: no limit.
+    #: The rate limit for all crawls of this site together (`30/m`); `None` for no limit.
     rate_limit: str | None = None
     #: Whether runs of this site may overlap.
     allow_overlap: bool = False
@@ -97,7 +97,7 @@ class Site(BaseModel, extra="forbid", populate_by_name=True):
     fetch: FetchOptions = FetchOptions()
     #: What each run must find; otherwise it ends as partial.
     expect: Expect | None = None
-    #: The dataset that the items of its runs, and of its targets' runs, become part of.
+    #: The dataset to which its runs, and its targets' runs, add their items.
     dataset: DatasetOrder | None = None
     #: The id of its own schedule, which exists as long as the site.
     schedule_id: str
@@ -107,7 +107,9 @@ class Site(BaseModel, extra="forbid", populate_by_name=True):
 
     @property
     def words(self) -> dict[str, str] | None:
-        """`keywords` and `location` of its own runs, from `payload`; `None` if `payload` lacks one that is needed."""
+        """`keywords` and `location` of its own runs, from `payload`; `None` if the search URL needs one that
+        `payload` lacks.
+        """
         wanted = SearchUrl(self.search_url).placeholders & {KEYWORDS, LOCATION}
         if not wanted <= self.payload.keys():
             return None
@@ -118,15 +120,15 @@ class Site(BaseModel, extra="forbid", populate_by_name=True):
 
 
 class Target(BaseModel, extra="forbid", populate_by_name=True):
-    """One document of `targets`: a site × keywords × location, with its own frequency."""
+    """One document of `targets`: keywords and a location to search for on a site, with its own frequency."""
 
     id: str = Field(alias="_id")
-    #: Running number: `target_id` in messages.
+    #: Its number, which is `target_id` in messages.
     number: int
     site: str
     keywords: str = ""
     location: str = ""
-    #: Cron or a number of minutes, as text; `None`: the site's `interval_minutes`.
+    #: A cron expression or a number of minutes, as text; `None` for the site's `interval_minutes`.
     frequency: str | None = None
     timezone: str = "UTC"
     enabled: bool = True
@@ -144,7 +146,7 @@ class Target(BaseModel, extra="forbid", populate_by_name=True):
         return {KEYWORDS: self.keywords, LOCATION: self.location}
 
     def interval(self, site: Site) -> str:
-        """The interval in the form of a schedule."""
+        """The interval in the syntax of schedules."""
         text = self.frequency or str(site.interval_minutes)
         return every_minutes(int(text)) if text.isascii() and text.isdigit() else text
 
@@ -153,5 +155,5 @@ class Target(BaseModel, extra="forbid", populate_by_name=True):
 
 
 def every_minutes(minutes: int) -> str:
-    """The interval in the form of a schedule."""
+    """The interval in the syntax of schedules."""
     return f"every {minutes}m"

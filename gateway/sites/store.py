@@ -1,4 +1,4 @@
-"""Sites and targets in MongoDB, and the running numbers of targets."""
+"""Stores sites and targets, and gives them numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CounterStore:
 
     @state_change("counters.next")
     def next(self, kind: str) -> int:
-        """A number that no other caller gets; the first is 1. A number that is not used leaves a gap."""
+        """A number that no other caller gets; the first is 1. If it is not used, there is a gap."""
         counter = Repeating(self._counters).find_one_and_update(
             {"_id": kind}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
         )
@@ -42,7 +42,7 @@ class SiteStore:
         try:
             Repeating(self._sites).insert_one(site.to_document(), ours=["number"])
         except DuplicateKeyError as error:
-            raise SiteExistsError(f"there is a site {site.name!r} already") from error
+            raise SiteExistsError(f"the site {site.name!r} exists already") from error
 
     def get(self, name: str) -> Site:
         """Raises `SiteNotFoundError`, `UnreadableError`."""
@@ -51,24 +51,26 @@ class SiteStore:
         return site
 
     def named(self, names: Iterable[str]) -> dict[str, Site]:
-        """The sites that exist, by name. Raises `UnreadableError`, because callers take a missing site as deleted."""
+        """The sites that exist, by name. Raises `UnreadableError`: callers would take an unreadable site
+        for deleted.
+        """
         found = map(self._documents.one, self._sites.find({"_id": {"$in": sorted(set(names))}}))
         return {site.name: site for site in found}
 
     def page(self, limit: int, after: str | None = None, *, enabled: bool | None = None) -> list[Site]:
-        """Sites by name, starting after `after`."""
+        """Sites in the order of their names, starting after `after`."""
         query: Document = {} if enabled is None else {"enabled": enabled}
         if after is not None:
             query["_id"] = {"$gt": after}
         return self._documents.find(query, limit, [("_id", ASCENDING)])
 
     def all(self) -> list[Site]:
-        """All sites, by name."""
+        """All sites, in the order of their names."""
         return self._documents.many(self._sites.find().sort("_id", ASCENDING))
 
     @state_change("sites.replace")
     def replace(self, site: Site) -> bool:
-        """Replace the previous revision. False if the stored revision is another one."""
+        """Replace the previous revision. Returns false if the stored revision is a different one."""
         query = {"_id": site.name, "rev": site.rev - 1, "number": site.number}
         return self._sites.replace_one(query, site.to_document()).matched_count == 1
 
@@ -100,20 +102,22 @@ class TargetStore:
         return found
 
     def identified(self, ids: Iterable[str]) -> dict[str, Target]:
-        """The targets that exist, by id. Raises `UnreadableError`: callers take a missing target as deleted."""
+        """The targets that exist, by id. Raises `UnreadableError`: callers would take an unreadable one for
+        deleted.
+        """
         found = map(self._documents.one, self._targets.find({"_id": {"$in": sorted(set(ids))}}))
         return {target.id: target for target in found}
 
     def page(
         self, limit: int, after: int | None = None, *, site: str | None = None, enabled: bool | None = None
     ) -> list[Target]:
-        """Targets by number, starting after `after`."""
+        """Targets in the order of their numbers, starting after `after`."""
         wanted = {"site": site, "enabled": enabled, "number": None if after is None else {"$gt": after}}
         query = {name: value for name, value in wanted.items() if value is not None}
         return self._documents.find(query, limit, [("number", ASCENDING)])
 
     def of_site(self, site: str) -> list[Target]:
-        """All targets of the site, by number."""
+        """All targets of the site, in the order of their numbers."""
         return self._documents.many(self._targets.find({"site": site}).sort("number", ASCENDING))
 
     def count(self, site: str) -> int:
@@ -121,7 +125,9 @@ class TargetStore:
 
     @state_change("targets.replace")
     def replace(self, target: Target) -> bool:
-        """Replace the previous revision, except `last_scheduled`. False if the stored revision is another one."""
+        """Replace the previous revision, except `last_scheduled`. Returns false if the stored revision is a different
+        one.
+        """
         changed = {name: value for name, value in target.to_document().items() if name not in _KEPT}
         absent = Target.model_fields.keys() - changed.keys() - _KEPT - {"id"}
         update: Document = {"$set": changed, **({"$unset": dict.fromkeys(absent, "")} if absent else {})}
