@@ -1,4 +1,6 @@
-"""Who did what: one entry for each call that may have changed something, and for what the command line changes."""
+"""The audit log: who did what. It has an entry for each call, and for each command on the server, that may have
+changed something.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, mongo_error
 
 class AuditKind(StrEnum):
     CALL = "call"
-    #: Wrong keys, tokens or sessions: one entry per address and hour.
+    #: Failed logins, with a wrong key, token or session: one entry per address and hour.
     LOGIN_FAILED = "login_failed"
     #: A command on the server, by an operator who can reach the database.
     COMMAND = "command"
 
 
 class AuditEntry(BaseModel, extra="forbid", populate_by_name=True):
-    """It holds no bodies and no secrets; `_id` in MongoDB is its id."""
+    """One entry. It contains no request bodies and no secrets. `id` is `_id` in MongoDB."""
 
     id: str = Field(alias="_id", default_factory=partial(secrets.token_hex, 16))
     at: datetime
@@ -46,29 +48,29 @@ class AuditEntry(BaseModel, extra="forbid", populate_by_name=True):
     #: The highest scope of the key.
     scope: Scope | None = None
     method: str | None = None
-    #: As in the API's description, with `{job_id}` for an id; or the command.
+    #: The route as in the API's description, with `{job_id}` in place of an id; for a command, its name.
     route: str | None = None
-    #: The resources in the address, those that the answer names as created, and the codes of a refusal.
+    #: Ids in the request's path, ids that the answer names as created, and the codes of a refusal.
     resources: dict[str, str] = {}
-    #: Of a call that changed a record: each field that is different, before and after it, as JSON, cut.
+    #: For a call that changed a record: each changed field with its values before and after, as JSON, shortened.
     changes: dict[str, list[str]] = {}
     status: int | None = None
     request_id: str | None = None
     #: The connection's address; for a command, the user and the machine.
     address: str | None = None
-    #: How many logins have failed.
+    #: How many logins failed.
     count: int | None = None
-    #: When the last of them failed.
+    #: When the last login failed.
     last_at: datetime | None = None
 
 
-# --- the `audit` collection: entries are never changed, except for the counts of failed logins, and removed in time
+# --- the `audit` collection: entries are never changed, except counts of failed logins, and removed when they are old
 
 _NAMESPACE = uuid.UUID("5a0c2a52-7a0e-4f5e-9d6b-0f2f6f1f7a11")
 
 
 class AuditFilter(NamedTuple):
-    """Which entries are wanted; a field that is `None` does not restrict."""
+    """Which entries are wanted. A field that is `None` does not restrict them."""
 
     user_id: str | None = None
     key_id: str | None = None
@@ -90,7 +92,7 @@ class AuditStore:
 
     @state_change("audit.insert")
     def insert_documents(self, documents: Sequence[Document]) -> None:
-        """Insert the entries. Entries that exist already, because an earlier answer was lost, stay as they are."""
+        """Insert the entries. Entries that exist already, because an earlier answer was lost, are not changed."""
         try:
             self._audit.insert_many(documents, ordered=False)
         except BulkWriteError as error:
@@ -123,7 +125,7 @@ class AuditStore:
 
     @state_change("audit.forget")
     def forget(self, before: datetime, limit: int) -> int:
-        """Remove up to `limit` entries from before then; returns how many were removed."""
+        """Remove up to `limit` entries from before this time. Returns how many were removed."""
         old = [document["_id"] for document in self._audit.find({"at": {"$lt": before}}, {"_id": 1}, limit=limit)]
         return Repeating(self._audit).delete_many({"_id": {"$in": old}}).deleted_count if old else 0
 
@@ -134,21 +136,21 @@ def _conditions(wanted: AuditFilter) -> list[Document]:
     return [{"at": {times[name]: value}} if name in times else {name: value} for name, value in given.items()]
 
 
-# --- notes who did what, without making any request wait.
+# --- records who did what, without making any request wait.
 #
-# A thread writes the entries together, twice a second, so a store that is slow or away neither delays nor fails a
-# request. Up to `MOST` entries wait for it in memory. A process that is killed loses the entries of its last half
-# second; one that is stopped loses nothing, provided that the store is there. The log has the same calls.
+# A thread writes the entries twice a second, many at once. So requests neither wait nor fail if MongoDB is slow or
+# cannot be reached; up to `MOST` entries wait in memory. A process that is killed loses the entries of its last half
+# second. A process that is stopped loses nothing if MongoDB can be reached. The log has the same calls.
 
 log = structlog.get_logger()
 
 #: Seconds between two writes.
 INTERVAL = 0.5
-#: Most entries that wait while the store is away. If there are more, the oldest are dropped; the log says how many.
+#: The most entries that wait in memory. If there are more, the oldest are dropped, and the log says how many.
 MOST = 20_000
-#: Entries of one write.
+#: How many entries are written at once.
 _BATCH = 500
-#: Addresses whose failed logins are counted one by one between two writes; all others are counted together.
+#: For how many addresses failed logins are counted separately between two writes. All others are counted together.
 _ADDRESSES = 500
 _OTHERS = "others"
 #: Seconds that a process waits at its end for the last write.
@@ -156,7 +158,7 @@ _STOP_PATIENCE = 4.0
 
 
 class AuditTrail:
-    """Any thread may note an entry."""
+    """Records entries, and writes them in a thread of its own. Any thread may use it."""
 
     def __init__(self, store: AuditStore, clock: Clock = utc_now) -> None:
         self._store = store
@@ -172,14 +174,14 @@ class AuditTrail:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is noted, if possible, and stop."""
+        """Write the waiting entries, if possible, and stop."""
         self._stopping.set()
         self._thread.join(_STOP_PATIENCE)
         if self._waiting:
             log.warning("audit_entries_lost", count=len(self._waiting))
 
     def note(self, at: datetime, **fields: Any) -> None:
-        """Note a call, with the fields of an `AuditEntry`. No model is made here, which would double the time."""
+        """Record a call, with the fields of an `AuditEntry`. To make the model itself would take twice the time."""
         known = {name: value for name, value in fields.items() if value is not None}
         entry = {"_id": secrets.token_hex(16), "at": at, "kind": AuditKind.CALL, **known}
         with self._lock:

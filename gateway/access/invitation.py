@@ -1,6 +1,7 @@
-"""How another machine becomes a crawl node: it shows an invitation, once, and is told all that nodes have in common.
+"""How another machine becomes a crawl node: it sends an invitation, which is valid once, and gets the settings that
+all nodes share.
 
-An invitation is a key with the scope `join`. So it expires, is revoked, counted and written down as keys are.
+An invitation is an API key with the scope `join`. So it expires, and can be listed, revoked and audited as keys can.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from gateway.sites.site import OPERATOR
 
 
 class NodeVariables(NamedTuple):
-    """The settings that all nodes share, by their names."""
+    """The settings that all nodes share, by name."""
 
     shared: Mapping[str, str]
-    #: Settings of stores that a node has to bring, because it has users of its own there, which can be removed alone.
+    #: Settings that a node must already have. They are URLs of stores, where each node has a user of its own, so that
+    #: it can be removed without changing the others.
     needed: frozenset[str]
     files_url: str
 
@@ -33,19 +35,19 @@ class NodeVariables(NamedTuple):
     def warnings(self) -> list[str]:
         if not self.files_url.startswith("file:"):
             return []
-        return ["FILES_URL is a folder here: files that crawls write on other machines cannot be fetched. Use S3"]
+        return ["FILES_URL is a folder here, so files of crawls on other machines cannot be fetched. Use S3"]
 
 
 def is_for_nodes(url: str) -> bool:
-    """Whether nodes may get this URL of a store, and can use it: it has no password, which would be the platform's
-    own, and no host name that is valid on this machine only.
+    """Whether this URL of a store may be given to nodes: it contains no password, which would be the platform's own,
+    and its host name is valid on other machines.
     """
     parts = urlsplit(url)
     return not (parts.password or _is_of_this_machine(parts.hostname or ""))
 
 
 def _is_of_this_machine(host: str) -> bool:
-    """Loopback, or a name without a domain, such as that of a container."""
+    """Whether the host is a loopback address, or a name without a domain, such as a container's."""
     return is_loopback(host) or (bool(host) and not set(".:") & set(host))
 
 
@@ -63,19 +65,19 @@ class Invitations:
         return self._issue.issue(OPERATOR, [Scope.JOIN], expires_at=expires_at, note=note)
 
     def accept(self, key: ApiKey, name: str, has: Collection[str]) -> NodeVariables:
-        """Use the invitation up, and return the settings for the new node, which gets this `name`. `has` are the
-        names of the settings that it has already.
+        """Use up the invitation, and return the settings for the new node, which is to have this `name`. `has` are
+        the names of the settings that it already has.
 
-        Raises `ConflictError` if another node has the name, or the new one lacks a setting, and `WrongKeyError` if
-        the invitation was used meanwhile.
+        Raises `ConflictError` if another node has the name, or if the new node lacks a setting, and `WrongKeyError`
+        if the invitation was used meanwhile.
         """
         if missing := sorted(self._variables.needed.difference(has)):
             raise ConflictError(
-                f"{', '.join(missing)}: must be set where `discoverybot join` runs. A node has users of its own at "
-                "the stores (docs/how-to/several-machines.md makes them)"
+                f"{', '.join(missing)}: must be set where `discoverybot join` runs. Each node has users of its own "
+                "in the stores: docs/how-to/several-machines.md says how to create them"
             )
         if self._nodes.get(name) is not None:
-            raise ConflictError(f"name: a node is called {name!r} already: choose another name")
+            raise ConflictError(f"name: there is already a node {name!r}: choose another name")
         if not self._keys.use_up(key.id):
             raise WrongKeyError("this invitation was used already: `discoverybot nodes invite` makes another")
         return self._variables

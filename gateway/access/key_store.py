@@ -1,4 +1,6 @@
-"""The `keys` collection. Keys are revoked, never removed: once there were keys, no gateway is open to all again."""
+"""Stores API keys. Keys are revoked, but never removed: a gateway without any keys is open to everybody, and must not
+become so again.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,15 @@ from gateway.sites.site import OPERATOR
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document, Repeating
 
-#: A key's last use is noted at most this often: it shows which keys are not needed, and is no audit.
+#: A key's last use is recorded at most this often. It only shows which keys are not needed; the audit log has all
+#: calls.
 USE_NOTED_EVERY = timedelta(minutes=10)
-#: Most ended sessions that are noted per key. If there are more, those that expire soonest are dropped, and are valid
-#: again until they expire.
+#: The most ended sessions that are remembered per key. If there are more, those that expire first are dropped, and
+#: are valid again until they expire.
 MOST_ENDED = 1000
 _KEY = TypeAdapter(ApiKey)
 _APART = frozenset({"id", "ended_sessions", "budget", "projects"})
-#: Most projects of one key.
+#: The most projects that one key can be limited to.
 MOST_PROJECTS = 20
 
 
@@ -42,19 +45,19 @@ class KeyStore:
 
     @state_change("keys.insert")
     def insert(self, key: ApiKey) -> bool:
-        """Insert the key; returns whether there was none with its id."""
+        """Insert the key. Returns false if there is already a key with its id."""
         document = {name: value for name, value in key._asdict().items() if name not in _APART and value is not None}
         try:
             rights = _stored_projects(key) or _stored_budget(key) or _stored(key.scopes)
             new = {**document, "_id": key.id, **rights}
-            # compared by its secret, so that another key with the same id is not taken for this one
+            # compare the secret's hash, so that another key with the same id is not taken for this one
             Repeating(self._keys).insert_one(new, ours=["sha256"])
         except DuplicateKeyError:
             return False
         return True
 
     def any(self) -> bool:
-        """Whether there are any keys, revoked and expired ones included."""
+        """Whether there are any keys, including revoked and expired ones."""
         return self._keys.find_one({}, {"_id": 1}) is not None
 
     def all(self) -> list[ApiKey]:
@@ -66,7 +69,7 @@ class KeyStore:
         return self._documents.optional(self._keys.find_one({"_id": key_id}))
 
     def use(self, key_id: str) -> ApiKey | None:
-        """The key; if it is valid, its use is noted."""
+        """The key with this id; `None` if there is none. If it is valid, its use is recorded."""
         key, now = self.get(key_id), self._clock()
         if key and key.is_valid(now) and (key.last_used_at is None or now - key.last_used_at >= USE_NOTED_EVERY):
             self._note_use(key_id, now)
@@ -89,8 +92,8 @@ class KeyStore:
 
     @state_change("keys.end_session")
     def end_session(self, key_id: str, session_id: str, until: datetime) -> None:
-        """Note on the key that the session was ended; `until` is when it would have expired. Notes of sessions that
-        have expired are removed.
+        """Record in the key's document that the session was ended. `until` is when it would have expired. Records of
+        sessions that have expired are removed.
         """
         document = self._keys.find_one({"_id": key_id}, {"ended_sessions": 1}) or {}
         noted: dict[str, datetime] = document.get("ended_sessions", {})
@@ -106,13 +109,13 @@ class KeyStore:
         Repeating(self._keys).update_one({"_id": key_id}, {"$set": {"last_used_at": now}})
 
 
-#: Scopes that the first release did not have, with the mark that stands for each.
+#: Scopes that the first release did not have, each with the field that marks it in the key's document.
 _MARKS = {Scope.READ_ALL: "reads_all", Scope.AGENT: "acts_as_agent"}
 
 
 def _stored(scopes: Collection[Scope]) -> Document:
-    """`read_all` and `agent` are stored as `read` with a mark: a gateway that does not know them lets the key
-    read what is its user's own.
+    """The scopes as they are stored. `read_all` and `agent` are stored as `read` with a mark, so that a gateway of an
+    older release, which does not know them, lets the key read only what its user owns.
     """
     marked = {mark: True for scope, mark in _MARKS.items() if scope in scopes}
     if not marked:
@@ -121,7 +124,9 @@ def _stored(scopes: Collection[Scope]) -> Document:
 
 
 def _stored_budget(key: ApiKey) -> Document:
-    """A key with a budget is stored as one that reads: a gateway that knows no budgets lets it begin no crawls."""
+    """The stored rights of a key with a budget. It is stored with the scope `read`, so that a gateway of an older
+    release, which knows no budgets, does not let it start crawls.
+    """
     if key.budget is None:
         return {}
     within = sorted(key.scopes)
@@ -129,8 +134,8 @@ def _stored_budget(key: ApiKey) -> Document:
 
 
 def _stored_projects(key: ApiKey) -> Document:
-    """A key that reads some projects is stored as one that has expired, with no scope: a gateway that does not know
-    projects refuses it.
+    """The stored rights of a key that is limited to projects. It is stored as expired and without a scope, so that a
+    gateway of an older release, which does not know this limit, refuses it.
     """
     if not key.projects:
         return {}
@@ -153,22 +158,27 @@ def read_key(document: Document) -> ApiKey:
 
 
 class Owner(NamedTuple):
+    """To whom a job or schedule belongs."""
+
     user_id: str
-    #: The projects that it is, and was, of; empty where its document does not say that.
+    #: Its project, and, for a schedule, the project that it was moved from. Empty if its document names none.
     projects: frozenset[str]
 
 
-#: Where documents have the name of their project; and where a schedule has those that it was moved from.
+#: The fields of documents that contain their project; and the field with the project that a schedule was moved from.
 _PROJECT_FIELDS, _MOVED_FROM = ("project", "spec.project", "crawl.spec.project"), "moved_from"
 
 
-# The owners of jobs and schedules; nothing else of them is read
 class OwnerStore:
+    """The owners of jobs and schedules. No other fields of these are read."""
+
     def __init__(self, database: Database[Document]) -> None:
         self._database = database
 
     def of(self, ids: Collection[str], collections: Iterable[str]) -> dict[str, set[Owner]]:
-        """The owners of what has these ids in these collections, by id; several if several of them share it."""
+        """The owners of the documents with these ids in these collections, by id. If several collections have a
+        document with the same id, it has several owners.
+        """
         owners: dict[str, set[Owner]] = {}
         fields = dict.fromkeys(("user_id", *_PROJECT_FIELDS, _MOVED_FROM), 1)
         for name in collections:
@@ -182,13 +192,13 @@ def _projects(document: Document) -> frozenset[str]:
     return frozenset(where[name] for where, name in ((spec, "project"), (document, _MOVED_FROM)) if name in where)
 
 
-#: The first key's id. It is always the same, so of several gateways that start at once only one can make the key.
+#: The first key's id. It is always the same, so that only one of several gateways that start at once makes the key.
 FIRST = "first"
 
 
 class Issued(NamedTuple):
     key: ApiKey
-    #: The token is shown once, because it is not stored.
+    #: The token is not stored, so it can be shown only once.
     token: Token
 
 
@@ -207,13 +217,13 @@ class KeyIssue:
         budget: KeyBudget | None = None,
         projects: Sequence[str] = (),
     ) -> Issued:
-        """Raises `InvalidRequestError` if the budget is not for crawls, or can be evaded; and for projects where the
-        key does more than read.
+        """Make and store a new key. Raises `InvalidRequestError` if it has a budget but may not start crawls, or
+        could evade the budget; and if it is limited to projects but may do more than read.
         """
         scopes = frozenset(scopes)
         named = _checked_projects(projects, scopes)
         if budget is not None and Scope.ADMIN in scopes:
-            raise InvalidRequestError("budget", "an admin's key can have none: it can make other keys")
+            raise InvalidRequestError("budget", "an admin's key cannot have one, because it can make other keys")
         if budget is not None and not (budget.amounts and scopes & {Scope.AGENT, Scope.CRAWL}):
             raise InvalidRequestError("budget", "needs a limit, and the scope agent or crawl")
         issued = self._made(new_token(), user_id, scopes)
@@ -235,9 +245,9 @@ class KeyIssue:
 
 def _checked_projects(projects: Sequence[str], scopes: Collection[Scope]) -> tuple[str, ...]:
     if projects and set(scopes) != {Scope.READ_ALL}:
-        raise InvalidRequestError("projects", "are for a key with the scope read_all alone")
+        raise InvalidRequestError("projects", "are only for a key whose only scope is read_all")
     if len(projects) > MOST_PROJECTS:
-        raise InvalidRequestError("projects", f"a key may have {MOST_PROJECTS} at most")
+        raise InvalidRequestError("projects", f"a key may have at most {MOST_PROJECTS}")
     if wrong := [one for one in projects if not PROJECT_NAME.fullmatch(one)]:
-        raise InvalidRequestError("projects", f"{wrong[0]!r} is no name of a project: GET /projects has them")
+        raise InvalidRequestError("projects", f"{wrong[0]!r} is not the name of a project: GET /projects lists them")
     return tuple(sorted({project_name(one) for one in projects}))

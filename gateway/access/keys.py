@@ -1,4 +1,6 @@
-"""Keys: `db_<id>_<secret>`, of which only the secret's SHA-256 is kept; and what the owner of a key may do."""
+"""API keys, and what their owners may do. A key's token is `db_<id>_<secret>`; only the secret's SHA-256 is
+stored.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,22 @@ from gateway.jobs.job import KeyBudget
 
 _KEY_PREFIX = "db"
 _ID_BYTES, _SECRET_BYTES = 6, 24
-#: Compared with the secret's hash if there is no such key, so that the comparison takes the same time.
+#: Compared with a secret's hash if there is no key with the id, so that the comparison takes the same time.
 _NOBODYS = "0" * 64
 
 
 class Scope(StrEnum):
-    """What a key is for. `admin` includes all others but `join`; `crawl` includes `agent`; these and `read_all`
-    include `read`.
+    """What a key is for. `admin` includes all other scopes except `join`; `crawl` includes `agent`; all of these and
+    `read_all` include `read`.
     """
 
-    JOIN = "join"  # to become a crawl node, once: its owner learns Scrapyd's password
-    METRICS = "metrics"  # to read the platform's figures, and nothing else
-    READ = "read"  # to see its user's crawls, and what can be crawled
-    READ_ALL = "read_all"  # to see the crawls of all users, or with `ApiKey.projects` those of some projects
-    AGENT = "agent"  # to read, and to crawl now, as a program does that obeys what it reads: see `Caller.is_agent`
-    CRAWL = "crawl"  # also to make, change and end crawls
-    ADMIN = "admin"  # everything, for every user
+    JOIN = "join"  # become a crawl node, once: its owner learns Scrapyd's password
+    METRICS = "metrics"  # read the platform's metrics, and nothing else
+    READ = "read"  # see its user's crawls, and what can be crawled
+    READ_ALL = "read_all"  # see the crawls of all users, or, with `ApiKey.projects`, those of some projects
+    AGENT = "agent"  # read, and start crawls, for programs that may obey the pages that they read: `Caller.is_agent`
+    CRAWL = "crawl"  # also make, change and end crawls
+    ADMIN = "admin"  # do everything, for every user
 
 
 _INCLUDED = {
@@ -58,9 +60,9 @@ class ApiKey(NamedTuple):
     last_used_at: datetime | None = None
     #: Ids of sessions that were ended before they expired.
     ended_sessions: frozenset[str] = frozenset()
-    #: What its crawls may take on one day; `None` for no limit.
+    #: How much its crawls may use on one day; `None` for no limit.
     budget: KeyBudget | None = None
-    #: It reads what belongs to these projects, of all users, and nothing else; empty for a key without this limit.
+    #: The only projects that it may read, for all users; empty for a key without this limit.
     projects: tuple[str, ...] = ()
 
     def is_valid(self, now: datetime) -> bool:
@@ -80,7 +82,7 @@ class Token(NamedTuple):
         return f"{_KEY_PREFIX}_{self.key_id}_{self.secret}"
 
     def opens(self, key: ApiKey | None) -> bool:
-        """Whether this is the key's token; takes constant time."""
+        """Whether this is the key's token. Takes constant time."""
         return hmac.compare_digest(digest(self.secret), key.sha256 if key else _NOBODYS) and key is not None
 
 
@@ -88,13 +90,13 @@ Filter = TypeVar("Filter", bound=NamedTuple)
 
 
 class Caller(NamedTuple):
-    """Who makes a request, and what the request may do."""
+    """Who makes a request, and what the caller may do."""
 
-    #: The user whose jobs and schedules the caller may see; `None` for those of all users.
+    #: The user whose jobs and schedules the caller may see; `None` for all users.
     user_id: str | None
     scopes: frozenset[Scope]
     key: ApiKey | None = None
-    #: The projects that the caller may see something of; empty for all. No job of another project may be shown, nor
+    #: The projects that the caller may see; empty for all projects. Jobs of other projects must be neither shown nor
     #: counted.
     projects: tuple[str, ...] = ()
 
@@ -110,13 +112,13 @@ class Caller(NamedTuple):
 
     @property
     def budget_key(self) -> str | None:
-        """The id of its key, if that has a budget: what it crawls takes from it."""
+        """The id of its key if this key has a budget, which its crawls then use; otherwise `None`."""
         return self.key.id if self.key and self.key.budget else None
 
     @property
     def is_agent(self) -> bool:
-        """Whether it may be led astray by the pages that it reads: it crawls for its user, but changes nothing that
-        stays, learns no secrets, and names no receivers.
+        """Whether pages that the caller reads may manipulate it, because it is a program such as an AI agent. It may
+        crawl for its user, but must not change anything that stays, learn secrets, or name webhooks.
         """
         return Scope.AGENT in self.scopes and Scope.CRAWL not in self.scopes
 
@@ -124,35 +126,39 @@ class Caller(NamedTuple):
         return self.user_id in {None, user_id}
 
     def may_see_projects(self, projects: Collection[str]) -> bool:
-        """Whether the caller may see what belongs to all of these projects. Without one, only who may see all may."""
+        """Whether the caller may see something that belongs to these projects: all of them must be visible. If it
+        belongs to no project, only callers who may see all projects may see it.
+        """
         return not self.projects or (bool(projects) and set(projects) <= set(self.projects))
 
     def reading(self) -> Caller:
-        """The caller at a route that only shows something: one that may read all users' crawls sees them there. At
-        every other route it has what is its own.
+        """The caller at a route that only shows something. There, a caller with the scope `read_all` sees all users'
+        crawls; at other routes, only its own.
         """
         return self._replace(user_id=None) if Scope.READ_ALL in self.scopes else self
 
     def looking_as(self, user_id: str | None) -> Caller:
-        """The caller restricted to what this user sees, if the caller sees all; otherwise the caller as it is."""
+        """The caller restricted to what this user sees, if the caller sees all users; otherwise the caller
+        unchanged.
+        """
         if user_id is None or self.user_id is not None:
             return self
         return self._replace(user_id=user_id, scopes=self.scopes - {Scope.ADMIN})
 
     def acting_for(self, user_id: str) -> str:
-        """`user_id`, if it is the caller's. Raises `NotYourUserError`."""
+        """`user_id`, if the caller may act for this user. Raises `NotYourUserError`."""
         if not self.may_see(user_id):
             raise NotYourUserError(user_id)
         return user_id
 
     def asking(self, user_id: str | None) -> str:
-        """Who asks for something: `user_id`, or the user of the key. Raises `NotYourUserError`, and
-        `InvalidRequestError` where neither is there.
+        """The user for whom something is asked: `user_id`, or else the key's user. Raises `NotYourUserError`, and
+        `InvalidRequestError` if there is neither.
         """
         if user_id is not None:
             return self.acting_for(user_id)
         if self.key is None:
-            raise InvalidRequestError("user_id", "is required: the request shows no key, which would have one")
+            raise InvalidRequestError("user_id", "is required, because the request has no key with a user")
         return self.key.user_id
 
     def only(self, user_id: str | None) -> str | None:
@@ -160,30 +166,30 @@ class Caller(NamedTuple):
         return self.user_id if user_id is None else self.acting_for(user_id)
 
     def limited(self, wanted: Filter, user_id: str | None = None) -> Filter:
-        """The filter of a list, limited to what the caller may see. It has the fields `user_id` and `projects`.
+        """The filter of a list, which has the fields `user_id` and `projects`, limited to what the caller may see.
         Raises `NotYourUserError`.
         """
         limits: dict[str, Any] = {"user_id": self.only(user_id), "projects": self.projects}
         return wanted._replace(**limits)
 
 
-#: While there are no keys, everybody who can reach the gateway is its operator.
+#: The caller while there are no keys: everybody who can reach the gateway may do everything.
 ANYBODY = Caller(None, frozenset(_INCLUDED[Scope.ADMIN]))
 
 
 class Seal:
-    """Signs sessions and stream tokens. Its secret is in no database, so a stolen database opens no session."""
+    """Signs sessions and stream tokens. Its secret is not in the database, so a stolen database opens no session."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
 
     def sign(self, key: ApiKey, *parts: object) -> str:
-        """A signature of these parts, which is valid only as long as the key has the same secret."""
+        """A signature of these parts, which is valid only while the key has the same secret."""
         return hmac.new(self._secret, repr((key.id, key.sha256, *parts)).encode(), hashlib.sha256).hexdigest()
 
 
 def _parts(text: str, prefix: str, count: int) -> list[str] | None:
-    """The parts after the prefix; `None` if the text does not have the shape of ours."""
+    """The parts after the prefix; `None` if the text does not have this prefix and this number of parts."""
     first, *parts = text.split("_")
     return parts if first == prefix and len(parts) == count and text.isascii() else None
 
@@ -201,12 +207,13 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-# --- sessions of the console: the cookie that a browser holds after its user has shown a key.
+# --- sessions of the console: the cookie that a browser has after its user has logged in with a key.
 #
-# Like stream tokens, sessions are signed with a secret that all gateways share: every process can check them without
-# asking. They end with their key. A session that was ended before its time is noted on the key, which is read anyway.
+# Like stream tokens, sessions are signed with a secret that all gateways share, so that every process can check them
+# without a query. They end when their key does. If a session is ended earlier, this is recorded in the key's
+# document, which is read in any case.
 
-#: The longest lifetime of a session: one that expires later is not valid.
+#: The longest lifetime of a session. A session that expires later is not valid.
 LONGEST = timedelta(days=30)
 _SESSION_PREFIX = "cs"
 _SESSION_ID_BYTES = 12
@@ -227,13 +234,15 @@ class ConsoleSession(NamedTuple):
         return datetime.fromtimestamp(self.expires, UTC)
 
     def opens(self, key: ApiKey, now: datetime, seal: Seal) -> bool:
-        """Whether this is a session of the key. Whether the key itself is valid is not checked here."""
+        """Whether this is a valid session of the key. The key's own validity is not checked here."""
         is_ours = hmac.compare_digest(self.signature, seal.sign(key, "session", self.id, self.expires))
         lasts = now.timestamp() < self.expires <= (now + LONGEST).timestamp()
         return is_ours and lasts and self.id not in key.ended_sessions
 
     def csrf_token(self, key: ApiKey, seal: Seal) -> str:
-        """The token that a page of ours sends with each request that changes something; no other page can read it."""
+        """The token that our pages send with each request that changes something. Pages of other sites cannot read
+        it.
+        """
         return seal.sign(key, "csrf", self.id, self.expires)
 
 
@@ -248,18 +257,18 @@ def read_session(text: str) -> ConsoleSession | None:
     parts = _parts(text, _SESSION_PREFIX, 4)
     if parts is None or not parts[2].isdigit():
         return None
-    # at most 15 digits, because Python takes long to read a million of them
+    # read at most 15 digits, because Python takes long for a million of them
     return ConsoleSession(parts[0], parts[1], int(parts[2][:15]), parts[3])
 
 
-# --- stream tokens: for a browser's `EventSource`, which sends no headers. A token opens the log of one job, for a
+# --- stream tokens: for a browser's `EventSource`, which cannot send headers. A token opens one job's log for a
 # minute.
 #
-# Tokens are signed with a secret that all gateways share, so none is stored and every process can check them. They
-# end with the key that asked for them.
+# Tokens are signed with a secret that all gateways share, so that they need not be stored, and every process can
+# check them. They end when their key does.
 
 LIFETIME = timedelta(seconds=60)
-#: How far the clock of the gateway that gave a token may be ahead of ours.
+#: How far the clock of the gateway that made a token may be ahead of ours.
 _AHEAD = timedelta(seconds=60)
 _STREAM_PREFIX = "st"
 

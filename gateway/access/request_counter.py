@@ -1,7 +1,8 @@
-"""How many requests each caller may make, counted in Redis for all gateway processes together.
+"""Limits how many requests each caller may make. Redis counts them for all gateway processes together.
 
-It is a sliding window counter: the count of a caller's last window fades out during the present one. It needs two
-small keys per caller and one script per request, for any limit. While Redis is away, requests are let through.
+It is a sliding window counter: during a window, the count of the window before is weighted less and less. It needs
+two small keys per caller and one script per request, for any limit. If Redis cannot be reached, requests are let
+through.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from gateway.stores.redis import REQUEST_RATES, connect_async
 
 #: Seconds that a request may wait for a Redis that does not answer.
 _PATIENCE = 0.5
-#: Seconds after a failure in which no request asks Redis.
+#: After a failure, Redis is not asked for this many seconds.
 _REST = 2.0
-#: Seconds for which a verdict is used again: remaining requests are estimated, and refusals repeated, without Redis.
+#: For this many seconds a verdict is used again: refusals are repeated, and remaining requests estimated, without
+#: Redis.
 _FRESH = 1.0
-#: Callers whose verdict is remembered.
+#: For how many callers the last verdict is remembered.
 _MOST = 1000
 
 
 class Left(NamedTuple):
-    """What a caller has left of one limit."""
+    """How much a caller has left of one limit."""
 
-    #: Requests that are allowed in `window` seconds.
+    #: How many requests are allowed in `window` seconds.
     quota: int
     window: int
     #: How many of these requests are left.
@@ -44,7 +46,7 @@ class Left(NamedTuple):
 class Verdict(NamedTuple):
     #: One for each limit.
     left: Sequence[Left]
-    #: Seconds after which to ask again; `None`: go ahead.
+    #: Seconds after which to ask again; `None` if the request is allowed.
     wait: int | None = None
 
 
@@ -54,7 +56,8 @@ class _Known(NamedTuple):
 
 
 def parse_rates(text: str) -> tuple[RateLimitItem, ...]:
-    """The limits in text such as `1200/minute;50/second`: the strictest of each window, the shortest window first.
+    """The limits in a text such as `1200/minute;50/second`: the strictest limit of each window, the shortest window
+    first.
 
     Raises `ValueError`.
     """
@@ -63,10 +66,10 @@ def parse_rates(text: str) -> tuple[RateLimitItem, ...]:
 
 
 class RequestCounter:
-    """For use on one event loop."""
+    """Counts requests, for use on one event loop."""
 
     def __init__(self, url: str, tell: Callable[[Exception | None], None]) -> None:
-        """`tell` is called with the error when Redis goes away, and with `None` when it is back."""
+        """`tell` is called with the error when Redis fails, and with `None` when it works again."""
         self._tell = tell
         self._client = connect_async(url, timeout=_PATIENCE)
         # only the scheme of this URL is used: the connection pool has the address
@@ -83,7 +86,7 @@ class RequestCounter:
 
     async def take(self, caller: str, limits: Sequence[RateLimitItem]) -> Verdict | None:
         """Count one request of this caller, and return the verdict. If Redis does not answer, an earlier refusal is
-        repeated until its wait is over; without one, this returns `None`.
+        repeated until its wait is over; if there was none, this returns `None`.
         """
         if time.monotonic() < self._rests_until:
             return self._refused(caller)
@@ -112,14 +115,14 @@ class RequestCounter:
         known = self._known.get(caller)
         fresh = known.verdict if known and known.at + _FRESH > time.monotonic() else None
         if fresh and fresh.wait is not None:
-            # a caller that does not wait costs no query
+            # no query for a caller that does not wait
             return fresh
         for item in limits:
             if not await self._limiter.hit(item, caller):
                 return self._remember(caller, await self._refusal(caller, item, limits))
         if fresh is None:
             return self._remember(caller, Verdict([await self._ask(caller, item) for item in limits]))
-        # estimated: it is only a hint
+        # this is an estimate, as the number is only a hint
         less = Verdict([one._replace(remaining=max(0, one.remaining - 1)) for one in fresh.left])
         self._known[caller] = _Known(known.at if known else 0.0, less)
         return less
@@ -149,7 +152,7 @@ class RequestCounter:
         window = item.get_expiry()
         before, fades_in, count, ends_in = await self._storage.get_sliding_window(item.key_for(caller), window)
         if count >= item.amount:
-            # the present window must end, and begin to fade
+            # the present window must end first, so that its count begins to lose weight
             return max(1, math.ceil(ends_in - window))
         faded = (item.amount - count) * window / before if before else window
         return max(1, math.ceil(fades_in - faded))

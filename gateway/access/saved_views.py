@@ -1,4 +1,4 @@
-"""Lists of the console as a user has saved them: a page with its filter, under a name."""
+"""Saved views: lists of the console with a filter, which users have saved under a name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gateway.errors import ConflictError, ViewNotFoundError
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating, mongo_errors
 
-#: Most views of one user.
+#: The most views that one user can save.
 MOST_VIEWS = 100
-#: The user while there are no keys.
+#: The user id of views while there are no keys.
 OPERATOR = ""
 
 
@@ -38,7 +38,7 @@ class ListName(StrEnum):
 
 
 class SavedView(BaseModel, extra="ignore", frozen=True, populate_by_name=True):
-    """One document; `_id` is made from its user, list and name, so saving it again changes it."""
+    """One document. Its `_id` is made from the user, the list and the name, so that saving it again changes it."""
 
     id: str = Field(alias="_id")
     user_id: str
@@ -46,9 +46,9 @@ class SavedView(BaseModel, extra="ignore", frozen=True, populate_by_name=True):
     name: str
     #: The query of the page's address, without its `?`.
     query: str
-    #: Whoever may use the console may open it.
+    #: Whether everybody who may use the console can open it.
     shared: bool = False
-    #: When it was made the default of its list: the latest one is.
+    #: When it was made the default of its list. The view with the latest time is the default.
     default_at: datetime | None = None
     created_at: datetime
 
@@ -59,7 +59,7 @@ class SavedView(BaseModel, extra="ignore", frozen=True, populate_by_name=True):
 
 def view_id(user_id: str, of: ListName, name: str) -> str:
     """32 hexadecimal digits."""
-    # no name of a user has a space
+    # a user's id contains no space, so different values give different texts
     return hashlib.sha256(f"{user_id} {of.value} {name}".encode()).hexdigest()[:32]
 
 
@@ -75,7 +75,7 @@ class ViewStore:
         return self._documents.find_one({"_id": identity})
 
     def of_user(self, user_id: str, of: ListName | None = None) -> list[SavedView]:
-        """In the order in which they were made."""
+        """The user's views, the oldest first."""
         query: Document = {"user_id": user_id, **({"list": of} if of else {})}
         return self._documents.find(query, MOST_VIEWS, [("created_at", ASCENDING), ("_id", ASCENDING)])
 
@@ -84,7 +84,9 @@ class ViewStore:
 
     @state_change("saved_views.put")
     def put(self, user_id: str, of: ListName, name: str, fields: Document, *, make: bool = True) -> SavedView | None:
-        """Make it, or change these fields of it; without `make`, `None` if there is none."""
+        """Make the view, or change these fields of it. Without `make`, only an existing view is changed; returns
+        `None` if there is none.
+        """
         identity: Document = {"user_id": user_id, "list": of, "name": name}
         update: Document = {"$set": {**identity, **fields}, "$setOnInsert": {"created_at": self._clock()}}
         changed = self._views.find_one_and_update(
@@ -94,7 +96,7 @@ class ViewStore:
 
     @state_change("saved_views.undefault")
     def undefault(self, user_id: str, of: ListName) -> None:
-        """The list has no default any more."""
+        """Let the list have no default any more."""
         Repeating(self._views).update_many({"user_id": user_id, "list": of}, {"$unset": {"default_at": ""}})
 
     @state_change("saved_views.delete")
@@ -104,7 +106,7 @@ class ViewStore:
 
 @define(eq=False, repr=False, slots=False)
 class SavedViews:
-    """What users do with their views. All methods raise `UnavailableError`."""
+    """What users can do with their views. All methods raise `UnavailableError`."""
 
     _store: ViewStore
     _clock: Clock = utc_now
@@ -114,11 +116,11 @@ class SavedViews:
             return self._store.of_user(user_id, of)
 
     def default(self, user_id: str, of: ListName) -> SavedView | None:
-        """The view with which the user's list begins."""
+        """The default view of the user's list; `None` if there is none."""
         return default_of(self.of_user(user_id, of))
 
     def get(self, identity: str, may_see: Callable[[str], bool]) -> SavedView:
-        """One of a user whose things may be seen, or one that somebody shares. Raises `ViewNotFoundError`."""
+        """The view with this id, if the caller may see its user or it is shared. Raises `ViewNotFoundError`."""
         with mongo_errors():
             found = self._store.get(identity)
         if found is None or not (found.shared or may_see(found.user_id)):
@@ -126,7 +128,7 @@ class SavedViews:
         return found
 
     def save(self, user_id: str, of: ListName, name: str, *, default: bool | None, **fields: Any) -> SavedView:
-        """Make a view, or change the one that has this name. Raises `ConflictError` if the user has too many."""
+        """Make a view, or change the view with this name. Raises `ConflictError` if the user has too many views."""
         with mongo_errors():
             is_new = self._store.get(view_id(user_id, of, name)) is None
             if is_new and self._store.count(user_id) >= MOST_VIEWS:
@@ -134,7 +136,7 @@ class SavedViews:
             return self._put(user_id, of, name, default=default, fields=fields, make=True)
 
     def change(self, view: SavedView, *, default: bool | None, **fields: Any) -> SavedView:
-        """Raises `ViewNotFoundError`: it may have been deleted since it was read."""
+        """Change the view. Raises `ViewNotFoundError` if it was deleted since it was read."""
         with mongo_errors():
             return self._put(view.user_id, view.list, view.name, default=default, fields=fields, make=False)
 

@@ -83,7 +83,7 @@ async def test_a_key_for_a_project_shows_its_pages_alone(open_tab: OpenTab, lock
         await tab.page.get_by_role("button", name="Create key").press("Enter")
         await expect(tab.page.get_by_label("Projects")).to_be_focused()
         tab.expect_complaint("422")
-        await expect(tab.page.get_by_text("are for a key with the scope read_all alone")).to_be_visible()
+        await expect(tab.page.get_by_text("are only for a key whose only scope is read_all")).to_be_visible()
         await tab.page.get_by_label("Scope").select_option('["read_all"]')
         await tab.page.get_by_role("button", name="Create key").press("Enter")
         await expect(tab.page.locator("#key-text")).to_contain_text("db_")

@@ -201,4 +201,4 @@ def test_a_key_for_projects_is_made_and_listed_with_them(run: Run) -> None:
     for scope in ("read", "crawl", "admin"):
         refused = run("keys", "create", "--scope", scope, *of_projects)
         assert refused.returncode == 1
-        assert "--project: are for a key with the scope read_all alone" in refused.stderr
+        assert "--project: are only for a key whose only scope is read_all" in refused.stderr
