@@ -1,4 +1,6 @@
-"""The application for `celery -A celery_app worker` and `celery -A celery_app beat`; they need no further flags."""
+"""The Celery application for `celery -A celery_app worker` and `celery -A celery_app beat`. No more flags
+are needed.
+"""
 
 from __future__ import annotations
 

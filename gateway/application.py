@@ -1,4 +1,4 @@
-"""The gateway, put together: its routes, the console's pages, and the layers around both."""
+"""Puts the gateway together: the API's routes, the console's pages, and the middleware around both."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ from gateway.web.routes import (
 )
 from gateway.web.schemas.event import described_events
 
-# --- pages of the origins that the operator lists in `GATEWAY_CORS_ORIGINS` may do all that their key allows
+# --- CORS: pages of the origins in `GATEWAY_CORS_ORIGINS` may do everything that their API key allows
 
 #: Headers of an answer that such a page may read.
 _EXPOSED = (
@@ -88,8 +88,8 @@ _TAKEN = ("Authorization", "Last-Event-ID", "Idempotency-Key", "X-Request-ID")
 
 
 def cors_rules(origins: Collection[str]) -> dict[str, Any]:
-    """Arguments of Starlette's `CORSMiddleware`. It allows no cookies, because the console's cookie is for our own
-    pages.
+    """Arguments for Starlette's `CORSMiddleware`. Cookies are not allowed, because the console's cookie is only for
+    our own pages.
     """
     return {
         "allow_origins": origins,
@@ -103,24 +103,24 @@ _DESCRIPTION = """
 POST a crawl, watch it live, collect the result.
 
 Errors are `{"error": {"code", "message", "detail"}, "request_id"}`, times are UTC, unknown fields are refused.
-Once there are keys every call takes one: `Authorization: Bearer db_…`.
+As soon as there are API keys, every call needs one: `Authorization: Bearer db_…`.
 Send `X-Request-ID` to choose a request's id yourself; it becomes the job's `correlation_id`.
 """
 _TAGS = [
-    {"name": "crawls", "description": "Ask for work."},
-    {"name": "jobs", "description": "Watch it, collect its results, end it, run it again."},
-    {"name": "schedules", "description": "What is run again and again: when, and what became of it."},
-    {"name": "datasets", "description": "What is known across runs, and what each run has changed."},
-    {"name": "sites", "description": "Where to search, what for, and how often; and to search it now."},
-    {"name": "signals", "description": "Who is told of what happens, and what came of each call."},
-    {"name": "firecrawl", "description": "What clients of Firecrawl call."},
-    {"name": "console", "description": "What the console keeps for those who use it."},
-    {"name": "platform", "description": "What can be run, where, and whether all is well."},
+    {"name": "crawls", "description": "Start crawls."},
+    {"name": "jobs", "description": "Watch jobs, collect their results, stop them, and run them again."},
+    {"name": "schedules", "description": "Repeat crawls, and see what became of each occurrence."},
+    {"name": "datasets", "description": "Items across runs, and the changes that each run has made."},
+    {"name": "sites", "description": "Sites to search, what to search for and how often; and searches at once."},
+    {"name": "signals", "description": "Webhooks and alerts, and the result of each call."},
+    {"name": "firecrawl", "description": "Routes for clients of Firecrawl."},
+    {"name": "console", "description": "What the console stores for its users."},
+    {"name": "platform", "description": "Projects, nodes, keys, and the platform's health."},
 ]
 
-# order matters: `/jobs/queue/status` and its like come before `/jobs/{job_id}`
+# order matters: routes such as `/jobs/queue/status` come before `/jobs/{job_id}`
 _ROUTERS = (
-    # the first in which a request's route is searched: it has the call that has to be quick
+    # first, because routes are searched in this order, and `POST /crawl` has to be fast
     *(crawl.router, reference.router),
     *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router),
     log_search.router,
@@ -152,25 +152,25 @@ def _routes() -> list[BaseRoute]:
 
 
 def check_routes(routes: Sequence[BaseRoute]) -> None:
-    """Check that each route is a `Route`, which admits a request before all else and has its way of calling blocking
-    code. Raises `TypeError`.
+    """Check that each route is our own `Route`, which checks first whether the request is admitted, and calls
+    blocking code in threads. Raises `TypeError`.
     """
     for route in routes:
         if isinstance(route, APIRoute) and not isinstance(route, Route):
             raise TypeError(f"{route.path}: its router has to be a `Router`")
 
 
-#: They are gathered when this module is imported, once for all apps of a process and of its forks.
+#: Gathered when this module is imported, once for all apps of a process and its forks.
 _ROUTES = _routes()
-#: What endpoints are called with, for the API's description.
+#: The events with which endpoints are called, for the API's description.
 _EVENTS = described_events().routes
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The gateway's ASGI app. A server calls this without settings: they are then read from the environment, and
-    logging is set up as well.
+    """The gateway's ASGI app. A server calls this without settings: then they are read from the environment, and
+    logging is set up.
 
-    Raises `SettingsError`, which names what is wrong with the environment.
+    Raises `SettingsError`, which names the invalid settings.
     """
     if settings is None:
         settings = Settings.load()
@@ -184,7 +184,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=_lifespan(settings),
         docs_url=None,
         redoc_url=None,
-        # an address with a slash too many is wrong; a redirect would make the client send its body twice
+        # a path with an extra slash is refused, because a redirect would make the client send its body twice
         redirect_slashes=False,
         middleware=_layers(settings, measured),
         telemetry={"tracing": False, "metrics": False, "logs": False},
@@ -221,7 +221,7 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
         async with gateway_parts(settings) as parts:
             app.state.parts = parts
             app.state.event_streams = parts.streams
-            # all objects that exist now stay, so the garbage collector need not look at them
+            # all objects that exist now will stay, so let the garbage collector ignore them
             gc.freeze()
             try:
                 yield

@@ -1,17 +1,17 @@
-"""Builds the parts of a process, each when it is first asked for, and closes them at its end.
+"""A dependency container. It builds the parts of a process, each when it is first used, and closes them at the end.
 
-Each process has one container: gateway, worker, beat, tailer, CLI. `Container(settings)[Dispatch]` is its `Dispatch`.
-A part is built by the annotations of its constructor. A parameter gets
+Each process (gateway, worker, beat, tailer, CLI) has one container. `Container(settings)[Dispatch]` is its
+`Dispatch`. A part is built from the annotations of its constructor. A parameter gets
 
-- the part of that class, if the class is ours, or if an attribute below is marked as such a `part`;
-- else the attribute of the same name, such as `clock` or `dead_after`;
-- else its default. Without a default it is an error.
+- the part of its class, if the class is ours, or if an attribute below is declared as a `part` of this class;
+- otherwise the attribute with the same name, such as `clock` or `dead_after`;
+- otherwise its default. If it has none, this is an error.
 
 So only parts that depend on a setting, implement a protocol or must be closed are defined below. A process that needs
-other parts derives from `Container`. A test replaces a part before it is used: by name (`parts.clock = …`)
+other parts derives a class from `Container`. A test replaces a part before it is used: by name (`parts.clock = …`)
 or by class (`parts[Dispatch] = …`).
 
-This module imports only classes that every process needs. Code that asks for another class has imported it.
+This module imports only classes that every process needs. Other classes are imported by the code that asks for them.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class Closable(Protocol):
 Part = TypeVar("Part")
 Opened = TypeVar("Opened", bound=Closable)
 
-#: One lock for all parts, because building one part asks for others.
+#: One reentrant lock for all parts, because building a part asks for other parts.
 _LOCK = threading.RLock()
 
 
 class value(Generic[Part]):  # noqa: N801 - a decorator, like functools.cached_property
-    """An attribute of a container that supplies parameters of the same name.
+    """An attribute of a container, for parameters with the same name.
 
-    It works like `cached_property`, but under a lock: from Python 3.12 on, `cached_property` lets two threads build
-    the value twice, and so open two pools of connections.
+    It works like `cached_property`, but with a lock: since Python 3.12, `cached_property` lets two threads build the
+    value twice, and so open two connection pools.
     """
 
     def __init__(self, build: Callable[[Any], Part]) -> None:
@@ -91,7 +91,9 @@ class value(Generic[Part]):  # noqa: N801 - a decorator, like functools.cached_p
 
 
 class part(value[Part]):  # noqa: N801 - as above
-    """An attribute that supplies parameters of its class (for `Database[Document]`, `Database`), under any name."""
+    """An attribute of a container, for parameters of its class (for `Database[Document]`: `Database`) with
+    any name.
+    """
 
 
 class Builder:
@@ -108,7 +110,7 @@ class Builder:
         self._end = ExitStack()
 
     def __getitem__(self, kind: type[Part]) -> Part:
-        """The part of this class: always the same object, for all threads."""
+        """The part of this class. It is the same object for all threads."""
         if kind not in self._parts:
             with _LOCK:
                 if kind not in self._parts:
@@ -149,7 +151,7 @@ class Builder:
             raise TypeError(f"{kind.__name__}: nothing is known for {name}: {hint}")
 
     def opened(self, made: Opened) -> Opened:
-        """Have `made` closed at the end; the object that was opened last is closed first."""
+        """Register `made` to be closed at the end, in reverse order, and return it."""
         self._end.callback(made.close)
         return made
 
@@ -161,7 +163,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
     """The types of the constructor's parameters, by name."""
     if not attrs.has(kind):
         return get_type_hints(kind.__init__)
-    # a constructor that attrs has written cannot look up the names of the class's module
+    # constructors made by attrs do not have the module of the class, in which the names of types are looked up
     own = {field.alias: field.type for field in attrs.fields(kind) if field.init}
     known: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
@@ -170,7 +172,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 class Container(Builder):
-    """The parts that all processes share. No store is connected before a part that needs it is used."""
+    """The parts that all processes share. A store is connected only when a part that needs it is used."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__()
@@ -179,18 +181,18 @@ class Container(Builder):
             self.settings = settings
 
     def start_traces(self, process: str) -> None:
-        """Have the process make spans under this name, if traces are on. It must be called after the last fork."""
+        """Let the process make spans under this name, if traces are on. Must be called after the last fork."""
         if (endpoint := self.settings.otel_exporter_otlp_endpoint) is not None:
             from gateway.tracing import Tracing
 
             self[Tracing] = self._traces = Tracing(str(endpoint), f"discoverybot-{process}")
 
     def end_traces(self) -> None:
-        """Send the spans that are left."""
+        """Send the remaining spans."""
         if self._traces is not None:
             self._traces.close()
 
-    # --- by name: values whose class is not ours
+    # --- values for parameters with these names, whose classes are not ours
 
     @value
     def settings(self) -> Settings:
@@ -241,7 +243,7 @@ class Container(Builder):
     # --- stores
 
     def connected(self, database: Database[Document]) -> Database[Document]:
-        """Have the database's client closed at the end."""
+        """Register the database's client to be closed at the end, and return the database."""
         self.opened(database.client)
         return database
 
@@ -257,7 +259,7 @@ class Container(Builder):
 
     @part
     def celery(self) -> Celery:
-        """The app that sends messages."""
+        """The Celery app with which messages are sent."""
         from gateway.jobs.messages import create_producer
 
         return create_producer(self.settings.broker_location, self.settings.queue_name)
@@ -356,7 +358,7 @@ class Container(Builder):
         return SecretBox(self._secrets_keys)
 
     def _secrets_keys(self) -> tuple[str, ...]:
-        """The keys for secrets. They are read only when needed, as most stacks have no secrets. Raises
+        """The keys for secrets. They are read only when needed, because most installations have no secrets. Raises
         `SecretsKeyError`.
         """
         try:

@@ -1,8 +1,8 @@
-"""Named places where a test can have the process killed: before and after every write that changes state.
+"""Crash points: named places at which a test can kill a process, before and after every write that changes state.
 
-A *plan* is a folder with one file for each crash point that is to fire. A process that reaches such a point removes
-the file, so that each fires once, and sends itself the signal that the file names, or SIGKILL if it is empty. Without
-`DISCOVERYBOT_CRASH_PLAN` nothing happens.
+`DISCOVERYBOT_CRASH_PLAN` names a folder with a file for each crash point that is to fire. A process that reaches such
+a point removes the file, so that the point fires once, and sends itself the signal that the file names; an empty file
+means SIGKILL. Without the variable nothing happens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 _VARIABLE = "DISCOVERYBOT_CRASH_PLAN"
-#: The name of every decorated write; filled as modules are imported.
+#: The names of all decorated writes; filled when modules are imported.
 STATE_CHANGES: set[str] = set()
 
 
@@ -34,7 +34,7 @@ def crash_point(name: str) -> None:
         point.unlink()
     except FileNotFoundError:
         return
-    # to this thread, because if another thread got the signal, this one would go on for a moment
+    # send the signal to this thread: if another thread got it, this one would continue for a moment
     signal.pthread_kill(threading.get_ident(), signal.Signals[signal_name])
 
 
@@ -52,8 +52,8 @@ def _around_coroutine(name: str, function: Callable[Params, Awaitable[Any]]) -> 
 def state_change(name: str) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
     """Mark a function that writes: `<name>.before` and `<name>.after` become crash points.
 
-    Every function of the platform and of the node that calls a writing method of a driver must have this decorator: a
-    test reads the source, and fails if one does not.
+    Every function of the platform and of nodes that calls a writing method of a driver must have this decorator. A
+    test reads the source to check this.
     """
     STATE_CHANGES.add(name)
 

@@ -11,14 +11,14 @@ from typing import Any
 class DiscoveryBotError(Exception):
     """Base of all errors that the platform raises on purpose, when it refuses something or fails.
 
-    `code` is for programs, and stable; so is the class's name, from which it is made. The message is for people.
-    `detail` can be written as JSON.
+    `code` is for programs, and never changes; it is made from the class's name. The message is for people. `detail`
+    can be serialized as JSON.
     """
 
     code = "internal_error"
 
     def __init_subclass__(cls) -> None:
-        """The code of `JobExistsError` is `job_exists`, unless the class names another one."""
+        """Set the code of a subclass that does not set its own: for `JobExistsError` it is `job_exists`."""
         super().__init_subclass__()
         if "code" not in vars(cls):
             cls.code = re.sub(r"\B(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).lower()
@@ -30,7 +30,7 @@ class DiscoveryBotError(Exception):
 
 
 class InvalidRequestError(DiscoveryBotError):
-    """The request cannot be carried out as asked; `field` names the part that is wrong."""
+    """The request cannot be carried out as asked. `field` names its faulty part."""
 
     def __init__(self, field: str, message: str, *, detail: Any = None) -> None:
         super().__init__(f"{field}: {message}", detail=detail if detail is not None else {"field": field})
@@ -40,65 +40,69 @@ class InvalidRequestError(DiscoveryBotError):
 
 
 class ForbiddenAddressError(InvalidRequestError):
-    """A URL that may not be fetched: its address is private, loopback, link-local, metadata, or the like."""
+    """A URL that must not be fetched: its address is private, loopback, link-local, a metadata service, or
+    similar.
+    """
 
 
 class TooManyRowsError(InvalidRequestError):
-    """A sheet of a spreadsheet has no place for so many rows."""
+    """A sheet of a spreadsheet cannot have this many rows."""
 
     def __init__(self, most: int) -> None:
         super().__init__(
             "format",
-            f"a sheet has {most:,} rows at most, and there are more; take format=csv or format=parquet",
+            f"a sheet can have {most:,} rows, and there are more; use format=csv or format=parquet",
             detail={"field": "format", "limit": most},
         )
 
 
 class TooManyColumnsError(InvalidRequestError):
-    """A table has no place for so many columns."""
+    """A table cannot have this many columns."""
 
     def __init__(self, most: int) -> None:
         super().__init__(
             "fields",
-            f"a table has {most:,} columns at most, and these rows have more fields; name some, or take format=jsonl",
+            f"a table can have {most:,} columns, and these rows have more fields; name some, or use format=jsonl",
             detail={"field": "fields", "limit": most},
         )
 
 
 class TableTooLargeError(InvalidRequestError):
-    """A file that has to be made before it is sent would take more room than it may."""
+    """A file that has to be made before it is sent would take more disk space than it may."""
 
     def __init__(self, most: int) -> None:
         super().__init__(
             "format",
-            f"the rows have more than {most:,} bytes (TABLE_MAX_BYTES); take format=csv or format=jsonl",
+            f"the rows have more than {most:,} bytes (TABLE_MAX_BYTES); use format=csv or format=jsonl",
             detail={"field": "format", "limit": most},
         )
 
 
 class ExtraMissingError(InvalidRequestError):
-    """The request needs a package that does not come with the platform."""
+    """The request needs an optional package that is not installed."""
 
     def __init__(self, field: str, what: str, extra: str) -> None:
         super().__init__(
             field,
-            f"{what} needs what `pip install 'discoverybot[{extra}]'` installs where the gateway and workers run",
+            f"{what} needs `pip install 'discoverybot[{extra}]'` where the gateway and workers run",
             detail={"field": field, "extra": extra},
         )
 
 
 class ExportPlaceError(InvalidRequestError):
-    """Exports may not be written there."""
+    """Exports may not be written to this place."""
 
 
 class UnauthenticatedError(DiscoveryBotError):
-    """Keys are in use, and the request has none."""
+    """There are API keys, and the request has none."""
 
     code = "key_required"
 
 
 class WrongKeyError(UnauthenticatedError):
-    """The request's key is no key, or not a valid one (any more). The caller does not learn which of these it is."""
+    """The request's key does not exist, or is not valid (any more). The caller does not learn which of
+    these it is.
+    """
 
     code = "key_invalid"
 
@@ -117,25 +121,27 @@ class ScopeMissingError(ForbiddenError):
     """The caller's key does not have the scope that the request needs."""
 
     def __init__(self, scope: str, field: str | None = None) -> None:
-        """`field`: of the body, if the request needs the scope for its sake alone."""
+        """`field`: the field of the body for which the scope is needed, if the rest of the request does not
+        need it.
+        """
         what, named = (f"{field}: this", {"field": field}) if field else ("this", {})
         super().__init__(f"{what} needs a key with the scope '{scope}'", detail={"scope": scope, **named})
 
 
 class ProjectsOnlyError(ForbiddenError):
-    """The caller's key reads some projects alone, and what is asked for is not of projects."""
+    """The caller's key may only read some projects, and what was asked for belongs to no project."""
 
     def __init__(self, projects: Sequence[str]) -> None:
         named = f"the project{'s' if len(projects) > 1 else ''} {', '.join(map(repr, projects))}"
-        message = f"this key reads {named} alone, and what is asked for is not kept by project"
+        message = f"this key can only read {named}, and what was asked for does not belong to a project"
         super().__init__(message, detail={"projects": list(projects)})
 
 
 class NotYourUserError(ForbiddenError):
-    """The key does not act for this user: a key acts for its own user only."""
+    """The key may not act for this user. A key may only act for its own user."""
 
     def __init__(self, user_id: str) -> None:
-        super().__init__(f"user_id: this key does not act for {user_id!r}", detail={"field": "user_id"})
+        super().__init__(f"user_id: this key may not act for {user_id!r}", detail={"field": "user_id"})
 
 
 class UnreadableError(DiscoveryBotError):
@@ -149,7 +155,7 @@ class UnreadableError(DiscoveryBotError):
 
 
 class NewerStoresError(DiscoveryBotError):
-    """The stores hold documents of a format that this version does not understand."""
+    """The stores contain documents in a format that this version does not understand."""
 
     def __init__(self, where: str, stored: int, understood: int, version: str) -> None:
         super().__init__(
@@ -185,7 +191,7 @@ class DeadLetterNotFoundError(NoSuchError):
 
 
 class NodeNotFoundError(NoSuchError):
-    """No crawl node has registered itself by this name."""
+    """No crawl node has registered itself with this name."""
 
 
 class SiteNotFoundError(NoSuchError):
@@ -201,7 +207,7 @@ class KeyNotFoundError(NoSuchError):
 
 
 class ProjectNotFoundError(NotFoundError):
-    """No project of that name was deployed."""
+    """No project with this name was deployed."""
 
     def __init__(self, project: str) -> None:
         super().__init__(f"there is no project {project!r}")
@@ -240,7 +246,7 @@ class EndpointNotFoundError(NoSuchError):
 
 
 class ViewNotFoundError(NoSuchError):
-    """The user has saved no view with this id, and nobody shares one that has it."""
+    """Neither has the user saved a view with this id, nor does another user share one."""
 
 
 class AlertRuleNotFoundError(NoSuchError):
@@ -260,7 +266,7 @@ class DeliveryNotFoundError(NoSuchError):
 
 
 class WrittenFileNotFoundError(NotFoundError):
-    """The job has no file of this name."""
+    """The job has no file with this name."""
 
     code = "file_not_found"
 
@@ -282,15 +288,15 @@ class ScheduleNotFoundError(NoSuchError):
 
 
 class DatasetNotFoundError(NoSuchError):
-    """The user has no dataset of this name."""
+    """The user has no dataset with this name."""
 
 
 class DatasetRunNotFoundError(NoSuchError):
-    """No run of the dataset is of this job."""
+    """The dataset has no run of this job."""
 
 
 class CursorExpiredError(DiscoveryBotError):
-    """Changes after this cursor are no longer kept. The detail says where to go on."""
+    """Changes after this cursor have been deleted. The detail says from where to continue."""
 
 
 class ConflictError(DiscoveryBotError):
@@ -298,20 +304,20 @@ class ConflictError(DiscoveryBotError):
 
 
 class CountChangedError(ConflictError):
-    """There are more or fewer jobs now than the caller has seen."""
+    """The number of matching jobs is no longer the one that the caller expects."""
 
     def __init__(self, expected: int, matched: int) -> None:
         super().__init__(
-            f"{matched} jobs match now, not {expected}: nothing was done; ask again with the number of now",
+            f"{matched} jobs match now, not {expected}: nothing was done; ask again with the new number",
             detail={"field": "expect", "expect": expected, "matched": matched},
         )
 
 
 class RunAgainError(ConflictError):
-    """The job was already run again, and the request asks for one repetition only."""
+    """The job was already run again, and the request asks to do this only once."""
 
     def __init__(self, successor: str) -> None:
-        super().__init__(f"it was run again already, as job {successor}", detail={"job_id": successor})
+        super().__init__(f"it was already run again, as job {successor}", detail={"job_id": successor})
         self.successor = successor
 
 
@@ -324,7 +330,7 @@ class ScheduleExistsError(ConflictError):
 
 
 class ScheduleChangedError(ConflictError):
-    """The schedule is no longer in the revision that the request names."""
+    """The schedule has another revision than the request names."""
 
 
 class ScheduleEndedError(ConflictError):
@@ -332,9 +338,7 @@ class ScheduleEndedError(ConflictError):
 
 
 class LiveTwinError(ConflictError):
-    """There is a live job with the same fingerprint: `live_key` is unique among jobs that are not final, and among
-    schedules that have not ended.
-    """
+    """There is already a live job, or a live schedule, with the same `live_key`, that is, the same fingerprint."""
 
 
 class IdempotencyConflictError(ConflictError):
@@ -344,7 +348,7 @@ class IdempotencyConflictError(ConflictError):
 
 
 class RunGoesOnError(DiscoveryBotError):
-    """The caller has waited for a run for as long as it may; the run goes on."""
+    """The run has not ended within the time that a caller may wait. It continues."""
 
 
 class SiteExistsError(ConflictError):
@@ -356,31 +360,31 @@ class SiteInUseError(ConflictError):
 
 
 class SiteDisabledError(ConflictError):
-    """The site takes no runs."""
+    """The site is disabled, so it cannot be run."""
 
 
 class UnavailableError(DiscoveryBotError):
-    """MongoDB is away. Nothing was accepted; the request can be repeated."""
+    """MongoDB cannot be reached, or is too slow. Nothing was accepted; the request can be repeated."""
 
 
 class FileStoreAwayError(UnavailableError):
     """The file store cannot be reached, or refuses the request."""
 
     def __init__(self, url: str, error: Exception) -> None:
-        # the further lines of its message are for programmers
+        # the message's other lines are for programmers
         reason = str(error).partition("\n")[0] or type(error).__name__
         super().__init__(f"the file store at {url} is not available: {reason}")
 
 
 class NoRoomError(UnavailableError):
-    """The disk has no room for a file that is being made."""
+    """The disk has no space for a file that is being made."""
 
     def __init__(self, folder: str) -> None:
-        super().__init__(f"there is no room in {folder} to make this file; nothing was written")
+        super().__init__(f"there is not enough disk space in {folder} to make this file; nothing was written")
 
 
 class SecretsKeyError(UnavailableError):
-    """A secret cannot be sealed or opened here, because this process has no key, or not the right one."""
+    """A secret cannot be encrypted or decrypted here, because this process does not have the right key."""
 
     code = "secrets_key"
 
@@ -407,7 +411,7 @@ class TooManyError(DiscoveryBotError):
 
 
 class QueueFullError(TooManyError):
-    """As many crawls wait as the limit allows."""
+    """The queue is full: as many crawls wait as the limit allows."""
 
     def __init__(self, waiting: int, limit: int, retry_after: int) -> None:
         message = (
@@ -418,7 +422,9 @@ class QueueFullError(TooManyError):
 
 
 class UserQuotaError(TooManyError):
-    """The user has reached a limit. `name` says what `count` counts; `reason` is the message without advice."""
+    """The user has reached a limit. `name` is the name of what `count` counts; `reason` is the message without
+    advice.
+    """
 
     def __init__(self, reason: str, name: str, count: int, limit: int, retry_after: int) -> None:
         message = f"{reason}; this request was not accepted: cancel some, or ask again in {retry_after} seconds"
@@ -427,7 +433,7 @@ class UserQuotaError(TooManyError):
 
 
 class BudgetSpentError(TooManyError):
-    """The key's budget of today has no room for the crawl."""
+    """The key's budget for today is not enough for the crawl."""
 
     code = "budget_spent"
 
@@ -441,23 +447,23 @@ class NodeError(DiscoveryBotError):
     """A crawl node did not do as asked."""
 
     code = "node_error"
-    #: Whether the node is at fault: it would fail any other request, too, and this one might succeed on another node.
+    #: Whether the node is at fault: then it would also fail other requests, and another node may do this one.
     is_nodes_fault = True
 
 
 class NodeRefusedError(NodeError):
-    """The node has answered with a refusal, so this call certainly did not start the job."""
+    """The node has refused the call, so this call has certainly not started the job."""
 
     def __init__(self, message: str, *, is_nodes_fault: bool = False, reason: str | None = None) -> None:
         super().__init__(message)
         self.is_nodes_fault = is_nodes_fault
-        #: The node's code for it; a node of another version may send a code that is not known here.
+        #: The node's code for the refusal. A node of another version may send a code that is unknown here.
         self.reason = reason
 
 
 class StillInstallingError(NodeRefusedError):
-    """The node is still installing what an egg depends on. If the egg is sent again, the answer is the result of
-    that.
+    """The node is still installing an egg's requirements. If the egg is sent again later, the node answers with the
+    result.
     """
 
     code = "still_installing"
@@ -467,14 +473,14 @@ class StillInstallingError(NodeRefusedError):
 
 
 class NodeShutError(NodeRefusedError):
-    """The node does not accept our password or our address, so it has not looked at the request."""
+    """The node does not accept our password or address, so it has not looked at the request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, is_nodes_fault=True)
 
 
 class NameTakenError(NodeError):
-    """Another machine has registered itself under this node's name; its last heartbeat was at `heartbeat_at`."""
+    """Another machine has registered itself with this node's name. Its last heartbeat was at `heartbeat_at`."""
 
     code = "node_name_taken"
 
@@ -487,8 +493,8 @@ class NameTakenError(NodeError):
 
 
 class NodeUnreachableError(NodeError):
-    """The node did not answer. If the request `may_have_arrived`, it may have taken the job, which must be posted
-    there again.
+    """The node did not answer. If the request `may_have_arrived`, the node may have accepted the job, so the job must
+    be posted to the same node again.
     """
 
     def __init__(self, message: str, *, may_have_arrived: bool = True) -> None:
@@ -497,7 +503,7 @@ class NodeUnreachableError(NodeError):
 
 
 class NeverTakenError(NodeUnreachableError):
-    """The node did not answer a post, and now says that it has not taken the job, and never will take that post."""
+    """The node did not answer a post. It has then said that it has not accepted the job, and never will."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, may_have_arrived=False)

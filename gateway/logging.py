@@ -1,4 +1,6 @@
-"""Writes each event of ours and of our libraries as a JSON line, with the ids of its context, such as a job's id."""
+"""Writes log events, our own and those of libraries, as JSON lines, with the ids of their context, such as a job's
+id.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import orjson
 import structlog
 from structlog.types import EventDict, Processor
 
-#: Libraries that log too much at `info`; the results of tasks are logged by us.
+#: Loggers of libraries that log too much at `info`. We log the results of tasks ourselves.
 _QUIET = (
     "httpx2",
     "httpcore2",
@@ -28,18 +30,18 @@ _QUIET = (
 )
 
 
-#: The user and password before a URL's host; libraries put URLs into their errors.
+#: The user and password in a URL. Libraries put URLs into their errors.
 _URL_SECRET = re.compile(r"""(://[^\s/:@"']*):[^\s/@"']+@""")
 
 
 def _without_colour(_: Any, __: str, event: EventDict) -> EventDict:
-    # uvicorn's second spelling of its message, for terminals
+    # uvicorn's message again, with colours for terminals
     event.pop("color_message", None)
     return event
 
 
 def _to_json(event: EventDict, **_: Any) -> str:
-    # an id that a user has chosen can contain half a surrogate pair, which is not UTF-8: a "?" is better than no line
+    # an id that a user has chosen may contain half a surrogate pair, which UTF-8 cannot encode: it becomes a "?"
     try:
         return _without_secrets(orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
     except TypeError:
@@ -68,7 +70,7 @@ def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
     """Send structlog's and the standard library's events to `stream` (stderr) as JSON lines.
 
     Fields: `ts`, `level`, `logger`, `event`, and those bound in `structlog.contextvars` (`request_id`,
-    `correlation_id`, `job_id`, `run_id`, `site_name`, `task_id`). Called once, where a process begins.
+    `correlation_id`, `job_id`, `run_id`, `site_name`, `task_id`). Called once, at the start of a process.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
@@ -91,8 +93,8 @@ def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
 
 
 class _Lines:
-    """Writes our own lines directly to the handler's stream, because making a record of the standard library would
-    take most of the time of a line.
+    """Writes our own lines directly to the handler's stream. A log record of the standard library would take several
+    times as long.
     """
 
     _named = structlog.stdlib.LoggerFactory(ignore_frame_names=[__name__])
@@ -103,7 +105,7 @@ class _Lines:
 
     def write(self, line: str) -> None:
         handler = self._handler
-        # a full disk or a closed pipe must not end a request
+        # a full disk or a closed pipe must not make a request fail
         with handler.lock or nullcontext(), suppress(OSError, ValueError):
             handler.stream.write(line + "\n")
             handler.stream.flush()

@@ -1,7 +1,8 @@
-"""What the platform needs of other libraries that is not public.
+"""Checks that private names of other libraries, which the platform uses, still exist.
 
-Any release may change it, and a method that overrides nothing any more would never be called. So a process says at
-its start which release it cannot use. `crawler/private_names.py` is the same for what runs in a spider's process.
+Any release of a library may change them: then a method of ours that overrides one would silently never be called. So
+a process checks the names at its start, and names a release that it cannot use. `crawler/private_names.py` does the
+same for spiders' processes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 def require_names(package: str, cls: type, *names: str) -> None:
     """Check that a class of the package has these methods, or attributes that its constructors set.
 
-    Raises `ImportError` that names the package's release and the first name that is gone.
+    Raises `ImportError`, which names the package's release and the first missing name.
     """
     known = names_of(cls)
     if gone := [name for name in names if name not in known]:
@@ -24,8 +25,8 @@ def require_names(package: str, cls: type, *names: str) -> None:
 
 
 def names_of(found: Any) -> set[str]:
-    """The attributes of a class, and the names in its constructors, because some attributes are set there. A function
-    has none.
+    """The attributes of a class, including the names in its constructors, which set some of the attributes. A
+    function has none.
     """
     known: set[str] = set()
     for one in getattr(found, "__mro__", ()):

@@ -1,5 +1,5 @@
-"""What processes do at their start and end: short turns of threads, forks of a warm process that are like newly
-started processes, hidden secrets, and minders.
+"""Tools for the start and end of processes: short turns of threads, forks that behave like newly started processes,
+hidden secrets, and minders, which end what a process leaves behind.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, NoReturn
 
 logger = logging.getLogger(__name__)
 
-#: Exit code of a process that does not understand the format of a newer version's documents. Starting it again does
-#: not help.
+#: Exit code of a process that does not understand the format of the stored documents. To start it again does not
+#: help.
 NEWER_STORES = 78
 #: The signal handlers that Python starts with.
 _HANDLERS: dict[signal.Signals, Any] = {
@@ -36,13 +36,13 @@ _HANDLERS: dict[signal.Signals, Any] = {
 }
 
 
-#: Seconds for which a thread may run before another one has its turn. A thread that makes many short calls to a store
-#: waits for a turn after each; with Python's own 5 ms, ten calls take half a second beside four busy threads.
+#: Seconds for which a thread may run before another thread gets its turn. A thread waits for its turn after each call
+#: to a store: with Python's default of 5 ms, ten calls take half a second if four other threads are busy.
 _TURN = 0.0005
 
 
 def take_short_turns() -> None:
-    """Let no thread of this process wait long for another one that computes."""
+    """Shorten the turns of threads, so that no thread of this process waits long for others that compute."""
     sys.setswitchinterval(_TURN)
 
 
@@ -52,8 +52,8 @@ class NotForkableError(RuntimeError):
 
 @contextmanager
 def importing_for_forks() -> Iterator[None]:
-    """A context whose imports all forks of this process share."""
-    # imports leave no garbage, and the search for it takes a fifth of the time
+    """A context for imports whose memory all forks of this process will share."""
+    # imports leave no garbage, and looking for it would take a fifth of the time
     gc.disable()
     yield
     # the garbage collector never visits frozen objects, so their pages stay shared
@@ -62,7 +62,9 @@ def importing_for_forks() -> Iterator[None]:
 
 
 def check_one_thread() -> None:
-    """Raises `NotForkableError` if another thread runs, because its locks would never be released in a fork."""
+    """Raises `NotForkableError` if another thread runs, because locks that it holds would never be released in a
+    fork.
+    """
     tasks = Path("/proc/self/task")
     threads = len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
     if threads > 1:
@@ -96,11 +98,13 @@ def redirect(output: int) -> None:
 
 
 def run_and_end(main: Callable[[], object]) -> NoReturn:
-    """Run `main` as the interpreter runs a program, and end the process. No exception reaches the parent's code."""
+    """Run `main` as the interpreter runs a program, and end this process, a fork. No exception reaches the code that
+    forked it.
+    """
     code = 1
     try:
         code = _exit_code(main)
-        # as multiprocessing ends its processes: first tell executors to stop, then wait for threads
+        # end as multiprocessing does: tell executors to stop, then wait for threads
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way to tell executors
     except BaseException:  # noqa: BLE001 - see above
         traceback.print_exc()
@@ -120,8 +124,8 @@ def _exit_code(main: Callable[[], object]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End at once, because tearing down the interpreter takes longer than many crawls."""
-    # flushing may fail: the disk is full, or a project has closed or replaced the stream
+    """End the process at once: to shut down the interpreter would take longer than many a crawl."""
+    # flushing may fail, because the disk is full, or a project has closed or replaced the stream
     with suppress(Exception):
         logging.shutdown()
     for name in ("stdout", "stderr"):
@@ -131,8 +135,8 @@ def leave(code: int) -> NoReturn:
 
 
 def leave_in_order(code: int, seconds: float) -> NoReturn:
-    """End as the interpreter does: wait for the threads that are no daemons, call the exit functions, and leave. What
-    has not ended after `seconds` is left behind, and the log says so.
+    """End the process as the interpreter does: wait for threads that are not daemons, and call the exit functions.
+    After `seconds`, end it in any case, and log what had not ended.
     """
 
     def give_up() -> None:
@@ -150,24 +154,24 @@ def leave_in_order(code: int, seconds: float) -> NoReturn:
     leave(code)
 
 
-# --- hides the secrets of a crawl node's processes from its spiders, which run as the same user: the password of
-# Scrapyd, and the tailer's passwords of the stores
+# --- hides secrets of a node's processes (Scrapyd's password, and the tailer's passwords for the stores) from
+# spiders, which run as the same user
 
 #: `PR_SET_DUMPABLE` of Linux's prctl(2).
 _SET_DUMPABLE = 4
 
 
 def hide_process() -> None:
-    """Let no other process of this user read `/proc/<this process>/environ` or its memory. This works on Linux only.
+    """Keep other processes of this user from reading `/proc/<this process>/environ` and its memory. Linux only.
 
-    The price is that there are no core dumps. Programs that this process executes are not protected, and root can
-    read everything in any case.
+    The process also makes no core dumps. Programs that it executes are not protected, and root can still read
+    everything.
     """
     _set_dumpable(0)
 
 
 def show_process() -> None:
-    """Undo `hide_process`, in a fork of a process that has hidden itself."""
+    """Undo `hide_process` in a fork of a hidden process."""
     _set_dumpable(1)
 
 
@@ -182,7 +186,9 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """Made once, and shared by forks: each one is a class of its own, and each crawl would make three of them."""
+    """The C library. It is loaded once and shared by forks: loading is slow, and each crawl would do it
+    three times.
+    """
     return ctypes.CDLL(None)
 
 
@@ -190,13 +196,13 @@ def _libc() -> ctypes.CDLL:
 
 
 class Seen(NamedTuple):
-    """A process, as it stood in `/proc` at one moment."""
+    """A process as `/proc` showed it at one moment."""
 
     pid: int
     name: bytes
     parent: int
     group: int
-    #: In bytes; memory that it shares with others is counted in full.
+    #: Resident memory in bytes, including memory that it shares with other processes.
     resident: int
     is_zombie: bool
 
@@ -204,9 +210,9 @@ class Seen(NamedTuple):
 def look_around() -> dict[int, Seen]:
     """All processes of the machine, by id. Linux only."""
     found = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - a name is enough, a thousand times
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are enough, and there may be a thousand
         if entry.isdigit():
-            with suppress(OSError):  # it has ended since
+            with suppress(OSError):  # the process has ended meanwhile
                 found[int(entry)] = _seen(int(entry))
     return found
 
@@ -216,7 +222,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def _seen(pid: int) -> Seen:
     """The process with this id. Raises `OSError`."""
-    with open(f"/proc/{pid}/stat", "rb", 0) as file:  # noqa: PTH123 - a Path takes as long as all the rest
+    with open(f"/proc/{pid}/stat", "rb", 0) as file:  # noqa: PTH123 - making a Path would double the time
         content = file.read()
     # a name can contain any character
     end = content.rindex(b")")
@@ -226,17 +232,18 @@ def _seen(pid: int) -> Seen:
 
 
 def own_children() -> set[int]:
-    """The children of this process, which has one thread, including those that have ended and were not waited for.
+    """The children of this process, which must have a single thread, including ended ones that were not waited for.
     Linux only.
     """
     pid = os.getpid()
     try:
         return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()}
-    except FileNotFoundError:  # a kernel without it
+    except FileNotFoundError:  # this kernel does not have the file
         return {seen.pid for seen in look_around().values() if seen.parent == pid}
 
 
-# --- a minder: the parent of a process, and of all processes that this one leaves behind. It ends after all of them
+# --- minders. A minder is the parent of a process, and becomes the parent of all processes that this process leaves
+# behind. It kills these, and ends last
 
 #: `PR_SET_CHILD_SUBREAPER` and `PR_SET_NAME` of Linux's prctl(2).
 _SET_CHILD_SUBREAPER, _SET_NAME = 36, 15
@@ -249,8 +256,8 @@ _ALL_SIGNALS = signal.valid_signals()
 
 
 def adopt_descendants() -> None:
-    """Make this process the new parent of every process that a descendant leaves behind, even one in a session of its
-    own, after any number of forks, or with another environment. Linux only.
+    """Make this process the new parent of all processes that its descendants leave behind, even of processes in a
+    session of their own, after any number of forks, or with another environment. Linux only.
     """
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
@@ -258,12 +265,12 @@ def adopt_descendants() -> None:
 def fork_minded(
     run: Callable[[], NoReturn], rights: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> tuple[int, int]:
-    """Fork a process that does `run`, as the child of a minder. Returns the ids of the minder, which is our child,
+    """Fork a process that runs `run`, as the child of a minder. Returns the ids of the minder, which is our child,
     and of the process.
 
-    When the process has ended, the minder kills all that it has left behind, with the `rights` of those processes.
-    Then the minder ends with the status of the process, and with the CPU time of all that it has started. Where there
-    can be no minder, both ids are the process's. Raises `OSError`.
+    When the process has ended, the minder kills everything that it has left behind; `rights` gives it the rights to
+    do so. Then the minder ends with the process's status; its CPU time includes that of all these processes. On
+    systems without minders, both ids are those of the process. Raises `OSError`.
     """
     if not CAN_MIND:
         pid = os.fork()
@@ -280,7 +287,7 @@ def fork_minded(
     with os.fdopen(read, "rb") as answer:
         content = answer.read(_PID.size)
     if len(content) < _PID.size:
-        raise OSError(errno.EAGAIN, "it could not be forked")
+        raise OSError(errno.EAGAIN, "the process could not be forked")
     return minder, _PID.unpack(content)[0]
 
 
@@ -291,7 +298,7 @@ def _mind(run: Callable[[], NoReturn], told: int, rights: Callable[[], AbstractC
         pid = os.fork()
         if pid == 0:
             run()
-        # the minder closes its parent's descriptors only now, when the process already has them
+        # close the parent's descriptors only now, when the process has inherited them
         os.write(told, _PID.pack(pid))
         _withdraw()
         status = _wait_for_all(pid, rights)
@@ -300,7 +307,7 @@ def _mind(run: Callable[[], NoReturn], told: int, rights: Callable[[], AbstractC
 
 
 def _withdraw() -> None:
-    """Give up this process's signals, terminal and descriptors, except one to `/dev/null`."""
+    """Detach this process: block its signals, leave the terminal, and close all descriptors except to `/dev/null`."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
@@ -311,13 +318,14 @@ def _withdraw() -> None:
 
 
 def _wait_for_all(pid: int, rights: Callable[[], AbstractContextManager[None]]) -> int:
-    """Wait for the process, and reap all others that have become our children; then kill all that are left. Returns
-    the wait status of the process.
+    """Wait for the process, and meanwhile reap other processes that have become our children. Then kill all that are
+    left. Returns the wait status of the process.
     """
     while (ended := _ended_child()) != pid:
         os.waitpid(ended, 0)
     with rights(), suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)  # the whole group at once, before it forks on; its id is ours until `waitpid`
+        # the whole group at once, before it forks more; nobody else can get its id before `waitpid`
+        os.killpg(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     while left := own_children():
         for child in left:
@@ -331,14 +339,14 @@ def _wait_for_all(pid: int, rights: Callable[[], AbstractContextManager[None]]) 
 
 def _ended_child() -> int:
     ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-    assert ended is not None  # noqa: S101 - only with WNOHANG it can be
+    assert ended is not None  # noqa: S101 - it is None only with WNOHANG
     return ended.si_pid
 
 
 def _end_as(status: int) -> NoReturn:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        import resource  # noqa: PLC0415 - only here
+        import resource  # noqa: PLC0415 - rarely needed
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with suppress(OSError):  # SIGKILL needs no preparation

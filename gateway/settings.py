@@ -1,4 +1,4 @@
-"""Every environment variable, defined once. Only composition roots read settings; other code takes arguments."""
+"""Defines all environment variables, once each. Only composition roots read settings; other code takes arguments."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _LAST_PORT = 65_535
 
 
 def read_origin(text: str) -> str:
-    """The origin in the form that browsers send. Raises `ValueError`, which quotes a text that is not an origin."""
+    """The origin in the form that browsers send. Raises `ValueError` if the text is not an origin."""
     found = _ORIGIN.fullmatch(text.strip().lower().removesuffix("/"))
     if not found or (found[3] and not 0 < int(found[3]) <= _LAST_PORT):
-        why = "it would let in every page of the web" if "*" in text else "it looks like https://app.example"
+        why = "it would allow every page of the web" if "*" in text else "an origin looks like https://app.example"
         raise ValueError(f"{text!r} is not an origin: {why}")
     scheme, host, port = found.groups()
     return f"{scheme}://{host}" if port in {None, _DEFAULT_PORTS[scheme]} else f"{scheme}://{host}:{port}"
 
 
 def read_files_url(text: str) -> str:
-    """The URL of the file store: `s3://bucket/prefix`, or `file://` and an absolute path, which can also be given
-    alone. Raises `ValueError`.
+    """The URL of the file store: `s3://bucket/prefix`, or `file://` and an absolute path. The path alone is also
+    accepted. Raises `ValueError`.
     """
     parts = urlsplit(text.strip() if "://" in text else f"file://{text.strip()}")
     if parts.query or parts.fragment or "@" in parts.netloc:
@@ -62,10 +62,10 @@ NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 #: Variables with these prefixes are ours; if one of them is not a setting, it is a spelling mistake. (`NODE_` is not
 #: in the list, because Node.js has such variables.)
 OUR_PREFIXES = ("CRAWL_", "GATEWAY_", "DISCOVERYBOT_", "HTTP_CACHE_", "SCRAPYD_")
-#: A variable for the gateway of a stack: the prefix of lines that the gateway writes for people, which a quiet stack
-#: shows, too.
+#: A variable that a stack sets for its gateway: the prefix of lines that the gateway writes for people. Even a quiet
+#: stack shows such lines.
 NOTICE = "DISCOVERYBOT_NOTICE"
-#: Variables that are ours, too, but are read by other code: Scrapyd itself, processes in tests, and spiders.
+#: Variables with these prefixes that other code reads: Scrapyd itself, processes in tests, and spiders.
 OUTSIDE_SETTINGS = frozenset(
     {
         "SCRAPYD_BIND_ADDRESS",
@@ -90,11 +90,11 @@ OUTSIDE_SETTINGS = frozenset(
     }
 )
 _RATE = r"[1-9]\d{0,8}/([1-9]\d{0,3})?(second|minute|hour|day)s?"
-#: A rate limit: a part of the notation that the counting library can read.
+#: A rate limit, in a subset of the counting library's notation.
 _RATES = re.compile(rf"none|{_RATE}(\s*[;,]\s*{_RATE})*", re.IGNORECASE)
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _UIDS = re.compile(r"\d{1,10}-\d{1,10}")
-#: The largest id is excluded, because it means "none" to the kernel.
+#: User ids must be below this, the largest id, because it means "none" to the kernel.
 _MOST_UIDS = 2**32 - 1
 LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -114,9 +114,9 @@ def _split(value: object) -> object:
 
 #: A list, separated by commas in an environment variable.
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-#: The value of `WEBHOOK_ALLOW_NETWORKS` that allows no networks, whatever `CRAWL_ALLOW_NETWORKS` is.
+#: The value of `WEBHOOK_ALLOW_NETWORKS` that allows no networks, even if `CRAWL_ALLOW_NETWORKS` allows some.
 NO_NETWORKS = ("none",)
-#: Settings that hold a URL, each with the setting that holds the password of the user whom the URL names.
+#: Settings that contain a URL, each with the setting that contains the password of the URL's user.
 _PASSWORDS = {
     "mongo_uri": "mongo_password",
     "redis_url": "redis_password",
@@ -125,8 +125,8 @@ _PASSWORDS = {
 }
 
 
-#: Every spider sees the passwords of the first settings, so they must differ from all passwords of the second
-#: settings.
+#: Every spider can read the passwords in the first settings, so they must differ from all passwords in the second
+#: ones.
 _SEEN_BY_SPIDERS = ("http_cache_redis_url", "rate_limit_redis_url")
 _KEPT_FROM_SPIDERS = ("scrapyd_password", "mongo_uri", "redis_url", "redis_password", "rabbitmq_url", "broker_url")
 
@@ -145,12 +145,12 @@ def _keys(text: SecretStr) -> tuple[str, ...]:
 
 
 class SettingsError(ValueError):
-    """A setting is malformed or unknown; the message names it."""
+    """A setting is invalid or unknown. The message names it."""
 
 
 def kept_secret(file: Path) -> str:
-    """The secret in this file, which only its owner may read. If the file does not exist, a secret is made. Processes
-    that ask at the same time get the same secret.
+    """The secret in this file, which only its owner can read. If the file does not exist, a secret is made and
+    stored. Processes that do this at the same time get the same secret.
 
     Raises `OSError`.
     """
@@ -172,8 +172,8 @@ class _Base(BaseSettings):
 
     @classmethod
     def load(cls) -> Self:
-        """The settings of the environment; missing ones are read from the files of `DISCOVERYBOT_SECRETS`. Raises
-        `SettingsError`, which lists all invalid settings.
+        """The settings in the environment. Missing ones are read from the files in the folder `DISCOVERYBOT_SECRETS`.
+        Raises `SettingsError`, which lists all invalid settings.
         """
         environment = frozenset(item for item in os.environ.items() if item[0] not in OUTSIDE_SETTINGS)
         return cast("Self", _load(cls, environment, os.environ.get("DISCOVERYBOT_SECRETS")))
@@ -200,8 +200,8 @@ def _with_password(name: str, url: str, password: str) -> str:
 
 @lru_cache(maxsize=8)
 def _load(model: type[_Base], _environment: frozenset[tuple[str, str]], secrets: str | None) -> _Base:
-    """The settings, cached as long as the environment stays the same. A crawl loads them several times, which would
-    take a millisecond each; and a forked crawl gets the settings that its warm process has read.
+    """The settings, cached while the environment stays the same. A crawl loads them several times, which would take a
+    millisecond each time. A forked crawl gets the settings that its warm process has read.
     """
     unknown = sorted(_unknown(os.environ))
     if unknown:
@@ -216,15 +216,17 @@ def _load(model: type[_Base], _environment: frozenset[tuple[str, str]], secrets:
 
 
 def _check_files(secrets: str | None) -> None:
-    """Raises `SettingsError` for a file without the name of a setting, and `OSError` if the folder does not exist."""
+    """Raises `SettingsError` for a file that is not named like a setting, and `OSError` if there is no such
+    folder.
+    """
     files = (path for path in Path(secrets).iterdir() if path.is_file() and path.name[0] != ".") if secrets else ()
     if unknown := sorted(path.name for path in files if path.name.lower() not in Settings.model_fields):
         raise SettingsError(f"DISCOVERYBOT_SECRETS: no settings have the names of these files: {', '.join(unknown)}")
 
 
 def _in_words(problem: ErrorDetails) -> str:
-    """The problem in words, such as `NODE_SLOTS: …`. The message of a check of several settings already has their
-    names.
+    """The problem in words, such as `NODE_SLOTS: …`. If it is about several settings, its message already
+    names them.
     """
     said = problem["msg"].removeprefix("Value error, ")
     return f"{str(problem['loc'][0]).upper()}: {said}" if problem["loc"] else said
@@ -240,26 +242,25 @@ class NodeSettings(_Base):
     run users' code.
     """
 
-    #: The folder of all files that must outlive a restart.
+    #: The folder of all files that must survive a restart.
     discoverybot_home: Path = Path(".discoverybot")
-    #: This node's name in `GET /nodes`; unique, and kept over restarts.
+    #: This node's name in `GET /nodes`. It must be unique, and the same after a restart.
     node_name: str = Field(default_factory=socket.gethostname, pattern=NODE_NAME)
-    #: Where the gateway's workers reach this node's Scrapyd. Default: loopback at `SCRAPYD_PORT`.
+    #: The URL at which workers reach this node's Scrapyd. Default: loopback at `SCRAPYD_PORT`.
     node_url: HttpUrl | None = None
     #: A folder that the nodes of this machine share. Each node has a subfolder `<NODE_NAME>-<n>`.
     nodes_dir: Path | None = None
-    #: A range of user ids, `first-last`: each project gets one of them. Such a node is started by
-    #: `crawler.node.keeper`.
+    #: A range of user ids, `first-last`, of which each project gets one. `crawler.node.keeper` starts such a node.
     node_uids: str | None = None
     #: How many crawls may run at once on this node.
     node_slots: int = Field(default=8, ge=1, le=1000)
-    #: Seconds that an ended attempt's files stay on the node once everything is shipped.
+    #: Seconds for which an ended attempt's files stay on the node after everything is shipped.
     node_keep_seconds: int = Field(default=24 * 3600, ge=0)
-    #: With fewer bytes of free disk than this, the node takes no new work.
+    #: With fewer free bytes on its disk than this, the node gets no new work.
     node_min_free_bytes: int = Field(default=512 << 20, ge=0)
-    #: With fewer free inodes than this, the node takes no new work; each file and folder takes one.
+    #: With fewer free inodes than this, the node gets no new work. Each file and folder needs one inode.
     node_min_free_inodes: int = Field(default=10_000, ge=0)
-    #: Whether crawls of our own project are forked from a warm process, which is faster than starting a process.
+    #: Whether crawls of the default project are forked from a warm process, which is faster than to start a process.
     node_fork: bool = True
     #: After this many forks the warm process is replaced.
     node_fork_renew_after: int = Field(default=1000, ge=1)
@@ -282,11 +283,11 @@ class NodeSettings(_Base):
     #: Download handlers (dotted names of classes, comma-separated) that projects may use although their connections
     #: cannot be checked.
     crawl_allow_handlers: Listed = ()
-    #: Seconds between the polite request to stop and SIGKILL.
+    #: Seconds that a spider has to stop when it is asked to; then it gets SIGKILL.
     crawl_stop_grace: float = Field(default=10, ge=0)
-    #: A spider is stopped when it uses more bytes of memory than this, including its browser; 0 is no limit.
+    #: A spider that uses more bytes of memory than this, including its browser's, is stopped; 0 is no limit.
     crawl_memory_limit: int = Field(default=2 << 30, ge=0)
-    #: How many processes, including a browser's, an attempt may have at a time; 0 is no limit.
+    #: How many processes, including a browser's, an attempt may have at once; 0 is no limit.
     crawl_max_processes: int = Field(default=256, ge=0)
     #: The largest page, in bytes, that a spider accepts, unless its project sets another limit (`DOWNLOAD_MAXSIZE`).
     crawl_page_bytes: int = Field(default=32 << 20, ge=1024)
@@ -308,8 +309,8 @@ class NodeSettings(_Base):
     #: Whether a crawl stores the requests that it still has to make (its frontier), so that the next attempt can
     #: continue after a kill.
     crawl_frontier: bool = True
-    #: How many requests of one crawl may be in progress, until their output is consumed; 0 is no limit. After a kill,
-    #: only these requests are made again.
+    #: How many requests of one crawl may be in progress, that is, sent and not completely processed; 0 is no limit.
+    #: After a kill, only these requests are made again.
     crawl_max_undone: int = Field(default=0, ge=0)
     #: How many requests of one attempt are recorded; 0 records none.
     requests_max_count: int = Field(default=100_000, ge=0, le=1_000_000)
@@ -326,7 +327,7 @@ class NodeSettings(_Base):
     @classmethod
     def _check_handlers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if wrong := [name for name in value if not _CLASS.fullmatch(name)]:
-            raise ValueError(f"{wrong[0]!r} is no dotted name of a class, such as scrapy_zyte_api.handler.Handler")
+            raise ValueError(f"{wrong[0]!r} is not the dotted name of a class, like scrapy_zyte_api.handler.Handler")
         return value
 
     @field_validator("node_uids")
@@ -334,7 +335,7 @@ class NodeSettings(_Base):
     def _check_uids(cls, value: str | None) -> str | None:
         first, last = map(int, value.split("-")) if value and _UIDS.fullmatch(value) else (0, 0)
         if value is not None and not 0 < first <= last < _MOST_UIDS:
-            raise ValueError("must be first-last, user ids above 0 that nobody else has, like 20000-29999")
+            raise ValueError("must be first-last, like 20000-29999: user ids above 0 that nobody else uses")
         return value
 
     @property
@@ -368,31 +369,32 @@ class ScrapydSettings(NodeSettings):
 
     scrapyd_username: str = "discoverybot"
     scrapyd_password: SecretStr = SecretStr("")
-    #: The index from which projects' requirements are installed, with its password if it has one; `none` for no
-    #: index.
+    #: The URL of the package index from which projects' requirements are installed, including its password if it has
+    #: one; `none` for no index.
     project_index_url: str = "https://pypi.org/simple"
     #: Further indexes (comma-separated), which are searched first.
     project_extra_index_urls: Listed = ()
-    #: Folders (or pages) with wheels, comma-separated.
+    #: Folders, or web pages with links, where wheels are found (comma-separated).
     project_wheels: Listed = ()
-    #: Prefixes of URLs (comma-separated) from which a requirement may be installed directly: `name @ git+https://…`.
+    #: Prefixes of URLs (comma-separated) that requirements may name directly: `name @ git+https://…`.
     project_sources: Listed = ()
-    #: Whether packages without a wheel are built, which runs their code as Scrapyd's own user.
+    #: Whether packages without a wheel are built. A build runs the package's code as Scrapyd's own user.
     project_build_sources: bool = False
-    #: Whether a project that cannot be imported gets well-known packages that it does not declare, and, if it has not
-    #: been changed for a year, what there was then.
+    #: Whether a project that cannot be imported gets well-known packages that it does not declare. If it has not been
+    #: changed for a year, it also gets the versions of that time.
     project_lenient: bool = False
-    #: Pythons, in addition to the node's own, that a project may ask for (comma-separated): `found` for those on the
-    #: machine, `download`, or folders that contain some.
+    #: Python versions that a project may ask for, in addition to the node's own (comma-separated): `found` for those
+    #: on the machine, `download`, or folders that contain some.
     project_pythons: Listed = ("found",)
     #: Seconds that an installation may take.
     project_build_seconds: float = Field(default=600, gt=0)
-    #: The number of virtual environments that have a warm process, from which their crawls are forked; 0: none.
-    #: Default: as many as fit into an eighth of the machine's memory.
+    #: How many virtual environments have a warm process, from which their crawls are forked; 0 for none. Default: as
+    #: many as fit into an eighth of the machine's memory.
     project_warm_processes: int | None = Field(default=None, ge=0, le=1000)
-    #: The largest virtual environment, in bytes.
+    #: The most bytes that a virtual environment may have.
     project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
-    #: A private key of Ed25519 (PEM, or DER in base64) with which our own spiders sign their requests (Web Bot Auth).
+    #: An Ed25519 private key (PEM, or DER in base64) with which the default project's spiders sign their requests
+    #: (Web Bot Auth).
     web_bot_auth_key: SecretStr | None = None
     #: The origin, such as `https://bots.example`, at which the gateway serves the directory with the public key.
     web_bot_auth_url: HttpUrl | None = None
@@ -403,9 +405,9 @@ class ScrapydSettings(NodeSettings):
     def _bot_has_key_and_url(self) -> Self:
         url = self.web_bot_auth_url
         if (self.web_bot_auth_key is None) != (url is None):
-            raise ValueError("WEB_BOT_AUTH_KEY and WEB_BOT_AUTH_URL need one another")
+            raise ValueError("WEB_BOT_AUTH_KEY and WEB_BOT_AUTH_URL must be set together")
         if url and (url.scheme != "https" or (url.path or "/") != "/" or url.query):
-            raise ValueError("WEB_BOT_AUTH_URL must be https:// and a host, because sites look for the key there")
+            raise ValueError("WEB_BOT_AUTH_URL must be https:// and a host: sites look for the key there")
         _ = self.bot_identity
         return self
 
@@ -429,13 +431,13 @@ class ScrapydSettings(NodeSettings):
         for name in _KEPT_FROM_SPIDERS:
             if found := seen.get(self._password(name)):
                 raise ValueError(
-                    f"{found.upper()} has the password of {name.upper()}, and every spider sees it: give spiders a "
-                    "Redis with a password of its own, or none"
+                    f"{found.upper()} has the same password as {name.upper()}, and every spider can read it: use a "
+                    "Redis for spiders that has another password, or none"
                 )
         return self
 
     def _password(self, name: str) -> str:
-        """The password in this setting, or in the URL that it contains; empty if this process has no such setting."""
+        """The password in this setting, or in its URL; empty if this process does not have the setting."""
         value = getattr(self, name, None) or ""
         text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
         return unquote(urlsplit(text).password or "") if name.endswith(("_url", "_uri")) else text
@@ -459,7 +461,7 @@ class Settings(ScrapydSettings):
     redis_db: int = Field(default=0, ge=0)
     #: The password at `REDIS_URL`, if the URL has none, or at `REDIS_HOST`.
     redis_password: str | None = Field(default=None, repr=False)
-    #: Default: `RABBITMQ_URL`, else Redis.
+    #: Default: `RABBITMQ_URL` if it is set, otherwise Redis.
     broker_url: str | None = None
     rabbitmq_url: str | None = None
     #: The password of that URL's user, if the URL has none.
@@ -470,7 +472,7 @@ class Settings(ScrapydSettings):
     gateway_host: str = "127.0.0.1"
     gateway_port: Port = 8001
     gateway_workers: int = Field(default=1, ge=1, le=64)
-    #: The address of the console for users, for links in messages of the platform. Default: `gateway_port` on this
+    #: The URL at which users reach the console, for links in the platform's messages. Default: `GATEWAY_PORT` on this
     #: machine.
     public_url: HttpUrl | None = None
     #: Origins (comma-separated) whose pages may call the gateway from a browser.
@@ -479,15 +481,15 @@ class Settings(ScrapydSettings):
     forwarded_allow_ips: Listed = ()
     #: Seconds for which a browser stays signed in.
     gateway_session_seconds: int = Field(default=12 * 3600, ge=60, le=30 * 24 * 3600)
-    #: The secret that signs sessions and stream tokens, the same for all gateways. Default: a secret that is made and
-    #: stored in DISCOVERYBOT_HOME.
+    #: The secret that signs sessions and stream tokens. All gateways need the same one. Default: a secret that is
+    #: made and stored in DISCOVERYBOT_HOME.
     gateway_signing_key: SecretStr | None = Field(default=None, min_length=_MIN_KEY)
     #: Keys that encrypt projects' secrets (comma-separated, each with at least 32 characters). The first key
     #: encrypts; all of them decrypt. Gateways and workers need the same keys. Default: a key that is made and stored
     #: in DISCOVERYBOT_HOME.
     secrets_key: SecretStr | None = None
-    #: How many requests one caller may make, such as `1200/minute;50/second`; `none` is no limit. Default: no limit
-    #: while there are no keys, 1200 a minute once there are keys.
+    #: How many requests one caller may make, such as `1200/minute;50/second`; `none` for no limit. Default: no limit
+    #: while there are no API keys, 1200 a minute when there are some.
     gateway_rate_limit: str | None = None
     #: How many calls of one user a gateway process handles at once, for each kind of call: reads, changes, reads of
     #: one document.
@@ -505,22 +507,22 @@ class Settings(ScrapydSettings):
     crawl_queue_max: int = Field(default=0, ge=0)
     #: Seconds for which a repeated request gets the existing job.
     crawl_cache_ttl: int = Field(default=3600, ge=1)
-    #: Seconds that a live log stays in Redis after its last line.
+    #: Seconds for which a live log stays in Redis after its last line.
     result_ttl: int = Field(default=3600, ge=60)
-    #: Seconds that an attempt may take, unless the request says otherwise.
+    #: Seconds that an attempt may take, unless the request sets another limit.
     job_timeout: int = Field(default=3600, ge=1)
     #: The longest time limit, in seconds, that a request or a project's `CLOSESPIDER_TIMEOUT` may set.
     job_max_timeout: int = Field(default=604_800, ge=1, le=604_800)
-    #: How many retries follow the first attempt, unless the request says otherwise.
+    #: How many retries may follow the first attempt, unless the request sets another number.
     max_retries: int = Field(default=3, ge=0, le=20)
     #: Networks (CIDR, comma-separated) in which webhooks may be called although they are not public, or `none`.
     #: Default: `CRAWL_ALLOW_NETWORKS`.
     webhook_allow_networks: Listed = ()
-    #: Days for which a job, its items and its log are kept after its end; 0 is for ever.
+    #: Days for which a job, its items and its log are kept after its end; 0 for ever.
     job_retention_days: float = Field(default=90, ge=0, le=36_500)
     item_retention_days: float = Field(default=90, ge=0, le=36_500)
     log_retention_days: float = Field(default=30, ge=0, le=36_500)
-    #: Days after which a paused job is cancelled; 0 is never.
+    #: Days after which a paused job is cancelled; 0 for never.
     paused_job_days: float = Field(default=7, ge=0, le=36_500)
     #: Days for which audit entries are kept.
     audit_retention_days: float = Field(default=365, ge=0, le=36_500)
@@ -542,18 +544,18 @@ class Settings(ScrapydSettings):
     files_max_count: int = Field(default=10_000, ge=0, le=1_000_000)
     files_max_file_bytes: int = Field(default=1 << 30, ge=0)
     #: Where exports may be written (comma-separated): folders, or `s3://bucket/prefix`; `{user}` is replaced by the
-    #: user's name. S3 is accessed with the options for `FILES_URL`. Default: exports are not possible.
+    #: user's name. For S3, the `FILES_…` options apply. Default: nowhere, so exports are not possible.
     export_to: Listed = ()
-    #: Bytes that the rows of an XLSX or Parquet file may have as JSON. They are on disk while the file is made.
+    #: The most bytes that the rows of an XLSX or Parquet file may have as JSON. They are on disk while it is made.
     table_max_bytes: int = Field(default=2 << 30, ge=1 << 20)
     #: Seconds between two ticks of a beat. A tick finds work whose message was lost.
     tick_seconds: float = Field(default=1.0, gt=0, le=60)
-    #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
+    #: The Scrapyd URLs of the nodes that get work (comma-separated). Default: all nodes that register themselves.
     scrapyd_url: Listed = ()
     #: Seconds without a heartbeat after which a node counts as dead.
     node_dead_after: float = Field(default=30, ge=4 * VERDICT_SECONDS)
     #: The URL, without `/v1/traces`, of the collector to which gateways, workers and beats send traces (OTLP over
-    #: HTTP). Default: there are no traces. All other variables `OTEL_…` are those of the SDK.
+    #: HTTP). Default: no traces. The SDK itself reads all other `OTEL_…` variables.
     otel_exporter_otlp_endpoint: HttpUrl | None = Field(default=None, repr=False)
     #: The longest pause, in seconds, before `discoverybot up` restarts a process that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
@@ -562,14 +564,14 @@ class Settings(ScrapydSettings):
     @classmethod
     def _require_broker_library(cls, value: str | None) -> str | None:
         if value and value.startswith("sqs:") and not all(map(find_spec, ("boto3", "pycurl"))):
-            raise ValueError("sqs:// needs what `pip install 'discoverybot[sqs]'` installs")
+            raise ValueError("sqs:// needs `pip install 'discoverybot[sqs]'`")
         return value
 
     @field_validator("otel_exporter_otlp_endpoint")
     @classmethod
     def _require_otel(cls, value: HttpUrl | None) -> HttpUrl | None:
         if value and not all(map(_is_installed, ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"))):
-            raise ValueError("traces need what `pip install 'discoverybot[otel]'` installs")
+            raise ValueError("traces need `pip install 'discoverybot[otel]'`")
         return value
 
     @field_validator("forwarded_allow_ips")
@@ -642,25 +644,25 @@ class Settings(ScrapydSettings):
 
     @property
     def gateway_address(self) -> str:
-        """`GATEWAY_HOST` in the form for a socket: an IPv6 address without its brackets."""
+        """`GATEWAY_HOST` in the form for a socket: an IPv6 address without brackets."""
         return self.gateway_host.strip("[]")
 
     @property
     def serves_others(self) -> bool:
-        """Whether other machines can reach the gateway; if so, it serves no caller without a key."""
+        """Whether other machines can reach the gateway. If so, it serves only callers with a key."""
         return not is_loopback(self.gateway_host)
 
     @property
     def signing_key(self) -> str:
-        """The key that signs sessions. Raises `SettingsError` if no key is set, and none can be stored."""
+        """The key that signs sessions. Raises `SettingsError` if no key is set and none can be stored."""
         if self.gateway_signing_key:
             return self.gateway_signing_key.get_secret_value()
         return self._kept("GATEWAY_SIGNING_KEY", SIGNING_KEY_FILE)
 
     @property
     def secrets_keys(self) -> tuple[str, ...]:
-        """The keys that encrypt secrets; the first one encrypts. Raises `SettingsError` if no key is set, and none
-        can be stored.
+        """The keys for secrets: the first one encrypts, all can decrypt. Raises `SettingsError` if no key is set and
+        none can be stored.
         """
         return _keys(self.secrets_key) if self.secrets_key else (self._kept("SECRETS_KEY", SECRETS_KEY_FILE),)
 
@@ -677,7 +679,7 @@ class Settings(ScrapydSettings):
             return kept_secret(self.discoverybot_home.absolute() / file)
         except OSError as error:
             raise SettingsError(
-                f"{setting} is not set, and {error.filename} cannot be kept: {error.strerror}"
+                f"{setting} is not set, and cannot be stored in {error.filename}: {error.strerror}"
             ) from None
 
     @property

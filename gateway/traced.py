@@ -1,6 +1,6 @@
 """Marks the steps of a crawl that a trace shows.
 
-`gateway.tracing` surrounds them with spans. It is loaded only if traces are on; otherwise a step is called directly.
+`gateway.tracing` makes a span for each step. It is imported only if traces are on; otherwise steps are just called.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any, ParamSpec, TypeVar
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
-#: A function that is called with the step and its arguments, and returns the step's result, or a coroutine of it.
+#: A function that is called in place of a step: with the step and its arguments. It calls the step and returns its
+#: result; for an asynchronous step, it is asynchronous, too.
 Surrounding = Callable[..., Any]
 
 _surroundings: dict[str, Surrounding] = {}
 
 
 def surround(steps: Mapping[str, Surrounding]) -> None:
-    """From now on call these functions instead of the steps with their names; an empty mapping undoes this."""
+    """From now on, call these functions in place of the steps with their names. An empty mapping undoes this."""
     _surroundings.clear()
     _surroundings.update(steps)
 

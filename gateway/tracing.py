@@ -1,11 +1,11 @@
-"""Traces by OpenTelemetry: the steps of a crawl from its request to its webhooks, and how long each took.
+"""OpenTelemetry traces: the steps of a crawl, from its request to its webhooks, and how long each step took.
 
-This module is imported only if traces are on, because it needs the extra `discoverybot[otel]`. The methods that have
-a span are marked with `traced`; a process without traces runs no code of this module.
+This module is imported only if traces are on, because it needs the extra `discoverybot[otel]`. Methods for which
+spans are made are marked with `traced`; a process without traces runs no code of this module.
 
-The spans of a crawl are joined by the `traceparent` in the job's document. The worker writes an attempt's span when
-it has the facts, so neither a spider's process nor a node makes spans. A job that no request began (a schedule's run,
-a repetition), or one of an older gateway, has a trace of its own, whose id is the job's id.
+The `traceparent` in the job's document joins the spans of a crawl. The worker makes an attempt's span when it has the
+facts, so spiders' processes and nodes make no spans. A job that no request started (a schedule's run, or a
+repetition), or that an older gateway made, has a trace of its own, whose id is the job's id.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from gateway.signals.webhooks import Webhooks
 from gateway.sites.runs import RequestedRun, Scraping
 from gateway.traced import Surrounding, surround
 
-#: Seconds that a collector has to take a batch; a batch that it does not take is dropped.
+#: Seconds that a collector has to accept a batch. A batch that it does not accept is dropped.
 EXPORT_SECONDS = 3.0
-#: Seconds for which a process sends its last spans at its end.
+#: Seconds that a process has at its end to send its last spans.
 PARTING = 2.0
 
 _PARENT = "traceparent"
 _PROPAGATOR = TraceContextTextMapPropagator()
-#: The id of the trace that a span without a parent begins; 0 means a random one.
+#: The trace id for a span without a parent; 0 for a random id.
 _OWN_TRACE: contextvars.ContextVar[int] = contextvars.ContextVar("own_trace", default=0)
 
 
@@ -81,8 +81,8 @@ def _failed(span: Span, why: str | None = None) -> None:
 
 @contextmanager
 def _open(span: Span) -> Iterator[Span]:
-    """A context in which new spans are the span's children. Of an error only the class is recorded, because its
-    message can contain a URL, or a spider's text.
+    """A context in which new spans are children of this span. For an error, only its class is recorded, because its
+    message may contain a URL, or a spider's text.
     """
     with use_span(span, record_exception=False, set_status_on_exception=False):
         try:
@@ -91,22 +91,22 @@ def _open(span: Span) -> Iterator[Span]:
             _failed(span, type(error).__name__)
             raise
         finally:
-            # the span of a request may have ended when its answer began
+            # a request's span may have ended already, when a stream began
             if span.is_recording():
                 span.end()
 
 
 class Tracing:
-    """Makes the spans of this process, and sends them from a thread of its own, in batches. A collector that is slow
-    or away costs its spans, and no caller any time. The queue is bounded (`OTEL_BSP_MAX_QUEUE_SIZE`).
+    """Makes the spans of this process, and sends them in batches, from a thread of its own. If the collector is slow
+    or cannot be reached, spans are lost, but no caller waits. The queue is bounded (`OTEL_BSP_MAX_QUEUE_SIZE`).
 
-    It is made in the process that has the spans, after every fork, because a fork does not have the thread. The SDK
-    itself reads `OTEL_…`: which traces are kept, the service's name, and the headers that the collector wants.
+    It must be made in the process that has the spans, after the last fork, because a fork does not have the thread.
+    The SDK itself reads the `OTEL_…` variables for sampling, the service's name, and the headers for the collector.
     """
 
     def __init__(self, endpoint: str, service: str) -> None:
-        """`endpoint`: the collector's URL without `/v1/traces`. `service`: the name, unless `OTEL_SERVICE_NAME` is
-        set.
+        """`endpoint`: the collector's URL without `/v1/traces`. `service`: the service's name, unless
+        `OTEL_SERVICE_NAME` is set.
         """
         own = Resource.create({"service.version": version("discoverybot"), "service.instance.id": _instance()})
         if str(own.attributes[SERVICE_NAME]).startswith("unknown_service"):
@@ -118,14 +118,14 @@ class Tracing:
         surround(Spans(self).of_steps())
 
     def close(self) -> None:
-        """Send the spans that are left, for at most `PARTING` seconds. Spans that end later are dropped."""
+        """Send the remaining spans, for at most `PARTING` seconds. Spans that end later are dropped."""
         surround({})
         # the SDK would wait for the collector for half a minute
         parting = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
         parting.start()
         parting.join(PARTING)
         if parting.is_alive():
-            # this also ends the waits between tries
+            # this also ends the exporter's waits between tries
             self._exporter.shutdown()
 
     def request(self, method: str, traceparent: str | None) -> Span:
@@ -148,13 +148,13 @@ class Tracing:
     def of_job(
         self, job_id: str | None, traceparent: str | None, name: str, facts: Mapping[str, Any]
     ) -> Iterator[Span]:
-        """As `about`, for a call, of which the job itself need not be read."""
+        """As `about`, for an outgoing call, by the id of its job, so that the job need not be read."""
         about = {"job_id": job_id, **facts}
         with _open(self._start(job_id, traceparent, name, about, kind=SpanKind.CLIENT)) as span:
             yield span
 
     def attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
-        """The span of an attempt that is over, by the node's clock."""
+        """Make the span of an attempt that is over. Its times are those of the node's clock."""
         if (end := attempt.exit) is None:
             return
         began = _nanoseconds(end.started_at or attempt.started_at or attempt.dispatched_at)
@@ -182,7 +182,7 @@ class Tracing:
 
 
 def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes with our prefix, unless their names are those of OpenTelemetry's conventions."""
+    """The attributes with our prefix, except those with a dot, whose names are OpenTelemetry's conventions."""
     return {
         name if "." in name else f"discoverybot.{name}": value for name, value in facts.items() if value is not None
     }
@@ -203,8 +203,8 @@ def _exporter(endpoint: str) -> OTLPSpanExporter:
 
 # --- the request
 
-#: Requests that only read are traced only as a part of the caller's trace, because those of pages that ask again and
-#: again would bury all others.
+#: Requests that only read are traced only if the caller sends a `traceparent`. Otherwise pages that poll would fill
+#: the collector with their traces.
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = _READING | {"POST", "PUT", "PATCH", "DELETE"}
 _SERVER_ERROR = 500
@@ -212,7 +212,9 @@ _STREAM = b"text/event-stream"
 
 
 class TracedRequests:
-    """The outermost ASGI middleware. It makes a span for each request, in the trace of its `traceparent`, if any."""
+    """The outermost ASGI middleware. It makes a span for each request, in the trace of its `traceparent` if it has
+    one.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -242,13 +244,13 @@ def _answered(span: Span, scope: Scope, message: Message) -> None:
     span.set_attribute("http.response.status_code", status)
     span.set_attribute("discoverybot.request_id", scope.get("state", {}).get("request_id", ""))
     if route is not None:
-        # never the path itself, because it can contain anything
+        # never the path itself, because it may contain anything
         span.set_attribute("http.route", route)
         span.update_name(f"{scope['method']} {route}")
     if status >= _SERVER_ERROR:
         _failed(span)
     if any(name == b"content-type" and value.startswith(_STREAM) for name, value in message.get("headers", ())):
-        # a stream may go on for hours
+        # end the span now, because a stream may last for hours
         span.end()
 
 
@@ -256,7 +258,7 @@ def _answered(span: Span, scope: Scope, message: Message) -> None:
 
 
 class Spans:
-    """Surrounds each step with its span. Each method gets the step, the service that does it, and its arguments."""
+    """Makes the span of each step. Each method gets the step, the service that does it, and the step's arguments."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
@@ -305,10 +307,10 @@ class Spans:
     async def _call_webhook(
         self, step: Surrounding, webhooks: Webhooks, delivery: Delivery, endpoint: Endpoint | None
     ) -> CallResult:
-        # only the host, because the path of many webhooks is a secret
+        # only the host, because the paths of many webhooks are secret
         facts = {"server.address": host_of(endpoint.url if endpoint else delivery.url), "event": delivery.type}
         with self._tracing.of_job(delivery.job_id, delivery.traceparent, "webhook", facts) as span:
             result: CallResult = await step(webhooks, delivery, endpoint)
             if result.problem is not None:
-                _failed(span, "it did not take the call")
+                _failed(span, "the webhook did not accept the call")
             return result

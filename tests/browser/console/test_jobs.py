@@ -330,7 +330,7 @@ async def test_on_a_phone_rows_are_cards_and_nothing_of_another_user_is_there(
         await tab.page.goto("/console/dead-letters")
         await expect(tab.page.get_by_text("No dead letters")).to_be_visible()
         await tab.page.goto("/console/jobs?user_id=bert")
-        await expect(tab.page.get_by_role("alert")).to_contain_text("does not act for 'bert'")
+        await expect(tab.page.get_by_role("alert")).to_contain_text("may not act for 'bert'")
         tab.expect_complaint("403")
 
 

@@ -98,7 +98,7 @@ async def test_a_key_for_a_project_shows_its_pages_alone(open_tab: OpenTab, lock
         assert other.id not in await tab.page.content()
         await axe(tab)
         await tab.page.goto("/console/alerts")
-        await expect(tab.page.get_by_text("this key reads the project 'shop' alone")).to_be_visible()
+        await expect(tab.page.get_by_text("this key can only read the project 'shop'")).to_be_visible()
         tab.expect_complaint("403")
 
 

@@ -204,7 +204,7 @@ def test_no_route_tells_of_another_project(door: Door, hidden: Belongings, route
         assert (answer.status_code, error_of(answer)["code"]) == (403, "scope_missing")
     elif route not in SERVED:
         assert (answer.status_code, error_of(answer)["code"]) == (403, "projects_only")
-        assert error_of(answer)["message"].startswith(f"this key reads the project '{SHOWN}' alone")
+        assert error_of(answer)["message"].startswith(f"this key can only read the project '{SHOWN}'")
     else:
         # of Firecrawl's API a crawl is one of our own spider alone
         assert not answer.is_error or route.split()[1].startswith("/v2/"), answer.text

@@ -137,7 +137,7 @@ def test_a_password_that_spiders_see_is_nothing_elses(
     monkeypatch: pytest.MonkeyPatch, seen: str, kept: str, value: str
 ) -> None:
     load(monkeypatch, **{seen: "redis://:its-own@cache/0", kept: value})
-    with pytest.raises(SettingsError, match=f"^{seen} has the password of {kept}, and every spider sees it: "):
+    with pytest.raises(SettingsError, match=f"^{seen} has the same password as {kept}, and every spider can read it"):
         load(monkeypatch, **{seen: "redis://:p%40ss@cache/0"})
 
 
@@ -145,7 +145,7 @@ def test_a_node_that_knows_no_store_compares_its_own_password(secrets: Path, mon
     for name in ("http_cache_redis_password", "scrapyd_password"):
         (secrets / name).write_text("the same")
     monkeypatch.setenv("HTTP_CACHE_REDIS_URL", "redis://cache/0")
-    with pytest.raises(SettingsError, match=r"^HTTP_CACHE_REDIS_URL has the password of SCRAPYD_PASSWORD"):
+    with pytest.raises(SettingsError, match=r"^HTTP_CACHE_REDIS_URL has the same password as SCRAPYD_PASSWORD"):
         ScrapydSettings.load()
 
 
