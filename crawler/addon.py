@@ -47,15 +47,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Priorities: add-ons rank below a project's own settings; what nobody may change ranks as the command line does.
+#: Priorities of settings. The add-on's defaults rank below a project's own settings; settings that nobody may change
+#: rank as high as those of Scrapy's command line.
 _FORCED = "cmdline"
 _DEFAULT = "addon"
 #: As many as the common browsers follow.
 MAX_REDIRECTS = 20
 _NETWORK_SCHEMES = ("http", "https")
 _CLOSED_SCHEMES = ("file", "ftp", "s3")
-#: Attributes are counted where pages are decompressed; the proxies at the place of Scrapy's own; the last three right
-#: before the cache.
+#: `AttributeLimit` comes right after pages are decompressed. The proxies take the place of Scrapy's own. The last
+#: three come right before the cache.
 _DOWNLOADER_MIDDLEWARES = {
     Allowance: 109,
     PageLimit: 110,
@@ -68,7 +69,7 @@ _DOWNLOADER_MIDDLEWARES = {
     EgressCheck: 898,
     ResponseLimits: 899,
 }
-#: Order of the spider middleware that must see the very objects that the engine gets.
+#: Order of the spider middleware that must see the same objects as the engine.
 _NEAREST = -(1 << 31)
 _CACHE_STORAGE = "crawler.http_cache.RedisCacheStorage"
 _LOCKED_OUT = (
@@ -78,15 +79,15 @@ _LOCKED_OUT = (
 
 
 class DiscoveryBot:
-    """Puts in the report, the progress and the items of an attempt, its limits, the HTTP cache and the egress rule;
-    closes what would lead past them.
+    """Scrapy add-on that makes an attempt write its report, progress and items, and applies the node's limits, HTTP
+    cache and egress rule. It turns off or replaces what would bypass them.
     """
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
         """Set what Scrapy reads before there is a crawler: resolver, reactor, logging."""
         node = node_rules()
-        # Scrapy has no setting for the zone of its log's times
+        # Scrapy has no setting for the time zone of its log
         logging.Formatter.converter = time.gmtime
         _set(settings, _FORCED, _unchangeable(node))
         _set(settings, _DEFAULT, {"LOG_LEVEL": node.log_level.upper(), "ROBOTSTXT_OBEY": True})
@@ -95,7 +96,9 @@ class DiscoveryBot:
             _set(settings, _FORCED, {"LOG_FILE": None, "LOG_ENABLED": True})
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Set everything else, and once more what the spider may have changed while it was built."""
+        """Set everything else. Also repeat the unchangeable settings, which the spider's constructor may have
+        changed.
+        """
         node = node_rules()
         use_bundled_suffixes()
         _set(settings, _FORCED, _unchangeable(node))
@@ -123,7 +126,7 @@ def _set(settings: BaseSettings, priority: str, values: dict[str, Any]) -> None:
 
 
 def _unchangeable(node: NodeRules) -> dict[str, Any]:
-    """What a project or spider must not be able to undo, most of all by accident."""
+    """Settings that a project or spider must not be able to change, not even by accident."""
     return {
         "LOG_FORMAT": LOG_FORMAT,
         "LOG_DATEFORMAT": LOG_DATEFORMAT,
@@ -135,7 +138,7 @@ def _unchangeable(node: NodeRules) -> dict[str, Any]:
         RESOLVER_SETTING: EgressResolver,
         setting_names.EGRESS_ALLOWED_NETWORKS: node.crawl_allow_networks,
         setting_names.ALLOWED_HANDLERS: node.crawl_allow_handlers,
-        # Scrapy's would use the environment's proxies; ours uses only those that requests name
+        # Scrapy's middleware would use the environment's proxies; ours uses only those that requests name
         "HTTPPROXY_ENABLED": False,
         "DOWNLOADER": CountingDownloader,
         "DOWNLOAD_WARNSIZE": 0,
@@ -154,7 +157,7 @@ def _unchangeable(node: NodeRules) -> dict[str, Any]:
 def _limit(settings: BaseSettings, node: NodeRules) -> None:
     """Limit the values that a project can choose itself to what the node allows."""
     if not settings.getpriority("DOWNLOAD_MAXSIZE"):
-        # Scrapy's own default is a GiB, and the project has not chosen it
+        # the project has not chosen a limit, and Scrapy's own default is 1 GiB
         settings.set("DOWNLOAD_MAXSIZE", node.crawl_page_bytes, priority=_DEFAULT)
     for name, limit in (
         ("DOWNLOAD_MAXSIZE", node.crawl_max_page_bytes),
@@ -167,9 +170,9 @@ def _limit(settings: BaseSettings, node: NodeRules) -> None:
 
 def _lock_out(settings: BaseSettings) -> None:
     if settings.getdict("EXTENSIONS"):
-        # under each of the names that the project may have used
+        # remove each class under whichever name the project has used
         for path in _LOCKED_OUT:
-            with suppress(ImportError):  # an older Scrapy has not all of them
+            with suppress(ImportError):  # an older Scrapy may lack some of them
                 settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
     else:
         # Scrapy does not import defaults that are off; importing these would take a quarter of a second
@@ -178,10 +181,11 @@ def _lock_out(settings: BaseSettings) -> None:
 
 
 def _close_schemes(settings: BaseSettings) -> None:
-    """Leave http and https, through our own handler: any other might ask a resolver of its own. Handlers that the
-    operator allows stay.
+    """Close all schemes but http and https, and use our own handler for these two: others might resolve names
+    themselves, past the address check. Handlers that the operator allows stay.
 
-    Raises `HandlerRefusedError`: a project that goes through a service of its own would ask the sites themselves.
+    Raises `HandlerRefusedError` for any other handler of the project's own. Such a handler may, for example, go
+    through a proxy service; with our handler instead, the crawl would contact the sites directly.
     """
     handlers: dict[str, Any] = settings.getdict("DOWNLOAD_HANDLERS")
     for scheme in _CLOSED_SCHEMES:
@@ -216,7 +220,7 @@ def _use_cache(settings: BaseSettings, node: NodeRules) -> None:
         }
         _set(settings, _FORCED, cache)
     elif settings.getbool(setting_names.HTTPCACHE_REFRESH) or settings["HTTPCACHE_STORAGE"] == _CACHE_STORAGE:
-        # a project's own cache cannot be told to renew its pages, and ours does not work without a Redis
+        # a project's own cache may never renew its pages, and ours needs a Redis
         settings.set("HTTPCACHE_ENABLED", value=False, priority=_FORCED)
 
 
@@ -226,7 +230,7 @@ def _skip_seen(settings: BaseSettings, node: NodeRules) -> None:
         return
     if node.http_cache_redis_url and extras.has("redis"):
         settings.set(setting_names.HTTPCACHE_REDIS_URL, node.http_cache_redis_url, priority=_FORCED)
-        # late, as the cache; before the limits, so that what is left out counts nowhere
+        # by name, because importing Redis takes time; before the limits, so that skipped requests do not count
         skip_seen = load_object("crawler.skip_seen.SkipSeen")
         settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", skip_seen, 105)
     else:
@@ -240,5 +244,5 @@ def _keep_frontier(settings: BaseSettings, node: NodeRules) -> None:
         if follows_requests(settings):
             settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartOutput, _NEAREST)
             return
-    # only without a frontier, which knows itself which page led to a request: a middleware would cost time
+    # only without a frontier: a frontier knows which page led to a request, and a middleware costs time
     settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ParentNote, 0)

@@ -24,7 +24,7 @@ PATIENCE = 0.5
 PATIENCE_WITH_CALLBACKS = 0.75
 
 
-#: Signals by which this process was told to end.
+#: Signals received that ask this process to end.
 _signals: list[int] = []
 
 
@@ -34,12 +34,12 @@ def told_to_stop(signum: int) -> None:
 
 
 def was_told_to_stop() -> bool:
-    """Whether this process, which has only one crawl, was told by a signal to end."""
+    """Whether a signal has asked this process, which runs only one crawl, to end."""
     return bool(_signals)
 
 
 class StoppedError(IgnoreRequest):
-    """The crawl is being stopped and would not wait for this response."""
+    """The crawl is being stopped and does not wait for this response."""
 
 
 class Closing:
@@ -56,7 +56,7 @@ class Closing:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the crawl ends by itself, at a limit, and is not interrupted."""
+        """Whether the crawl is ending by itself, for example at a limit. False if it is interrupted."""
         return self._begun is not None
 
     def close(self, reason: str) -> None:
@@ -73,7 +73,7 @@ def is_closing(crawler: Crawler) -> bool:
 
 
 def hurry(crawlers: Iterable[Crawler], grace: float) -> None:
-    """See to it that a closing which begins now comes to its end within the grace. To be called in the loop."""
+    """Make a closing that begins now end within `grace` seconds. Call this in the event loop."""
     loop = asyncio.get_running_loop()
     for share, give_up in ((PATIENCE, give_up_downloads), (PATIENCE_WITH_CALLBACKS, give_up_callbacks)):
         loop.call_later(grace * share, _each, crawlers, give_up)
@@ -123,7 +123,7 @@ def _empty_scraper(scraper: Any) -> None:
     slot.queue.clear()
     slot.active, slot.itemproc_size = _Forgotten(), 0
     slot.closing.callback(scraper.crawler.spider)
-    scraper._check_if_closing = _nothing  # noqa: SLF001 - what ends now after all must not close it again
+    scraper._check_if_closing = _nothing  # noqa: SLF001 - a callback that still ends must not close it a second time
 
 
 def _nothing(*_: Any) -> None:

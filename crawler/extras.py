@@ -22,7 +22,7 @@ from uuid import UUID
 
 logger = logging.getLogger(__name__)
 
-#: Each package, the first version (major, minor) that will do, and what a crawl is without it.
+#: Each package: the first version (major, minor) that is new enough, and what a crawl lacks without it.
 _WANTED: dict[str, tuple[tuple[int, int], str]] = {
     "orjson": ((3, 6), "JSON takes longer"),
     "redis": ((5, 0), "no HTTP cache, and a site's rate limit holds for this crawl alone"),
@@ -62,8 +62,10 @@ Default = Callable[[Any], Any]
 
 
 def dumps(value: Any, default: Default | None = None) -> bytes:
-    """`value` as JSON; `default` converts objects that JSON does not know. Raises `TypeError`, `ValueError` or
-    `RecursionError` for what contains itself, is too deep or is too long a number, and what `default` raises.
+    """`value` as JSON; `default` converts objects that JSON does not know, and its exceptions are passed on.
+
+    Raises `TypeError`, `ValueError` or `RecursionError` for a value that contains itself, is nested too deep, or has
+    a number with too many digits.
     """
     if _orjson is not None:
         # times are written in one way, whether or not orjson knows their zone

@@ -1,5 +1,5 @@
-"""The HTTP cache: pages that the same user's crawls fetched lately, in a Redis of their own. If it fails, crawls go
-on without it.
+"""The HTTP cache: pages that crawls of the same user fetched lately. It is in a Redis server of its own, and crawls
+continue without it if that fails.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class RedisCacheStorage:
 
 
 class CachePause:
-    """Time in which a Redis that failed is not asked, so that its time-out is not waited for at every page."""
+    """The time during which a failed Redis is not asked, so that not every page waits for its time-out."""
 
     def __init__(self) -> None:
         self._until = 0.0

@@ -1,4 +1,4 @@
-"""What a crawl is to do, as its own process reads it: the attempt's spec, and what its node decides for every crawl.
+"""What a crawl is to do, as its own process reads it: the attempt's spec, and the node's rules for every crawl.
 
 Both were checked before: the spec when it was submitted and once more by Scrapyd, the node's settings when Scrapyd
 started. They are not checked here, because a spider's process may run in its project's own Python, which lacks
@@ -24,7 +24,7 @@ OrderT = TypeVar("OrderT")
 
 
 def _known(cls: type[OrderT], values: Mapping[str, Any]) -> OrderT:
-    """A `cls` with those of the values that are its fields. Others are for newer versions, or for other readers."""
+    """A `cls` from those values that are its fields. Other values are for newer versions, or for other readers."""
     names = {one.name for one in dataclasses.fields(cls)}  # type: ignore[arg-type]  # only dataclasses come here
     return cls(**{name: value for name, value in values.items() if name in names})
 
@@ -50,7 +50,7 @@ class Fetch:
 
     @property
     def variant(self) -> str:
-        """Digest of the options that can change what a site answers, or what is cached; empty without any."""
+        """Digest of the options that can change a site's answers or what is cached; empty without any."""
         options = {
             **({"headers": self.headers} if self.headers else {}),
             **({"cookies": self.cookies} if self.cookies else {}),
@@ -144,7 +144,8 @@ class NodeRules:
     http_cache_ttl: int
     #: Whether every project has a user of its own.
     alone: bool
-    #: Has a default for a Scrapyd of release 0.2.0 that still runs: it has only `crawl_max_page_bytes`.
+    #: It has a default because a Scrapyd of release 0.2.0 may still run; that release has only
+    #: `crawl_max_page_bytes`.
     crawl_page_bytes: int = 32 << 20
 
     @classmethod
@@ -162,7 +163,7 @@ class NodeRules:
 
 
 def node_rules() -> NodeRules:
-    """The rules of the node that has started this process, or those of the environment's settings if none has."""
+    """The rules of the node that has started this process; without a node, those of the environment's settings."""
     if text := os.environ.get(NODE_RULES):
         return _known(NodeRules, json.loads(text))
     from gateway.settings import NodeSettings  # noqa: PLC0415 - only in the node's own Python, as `scrapy crawl seo`

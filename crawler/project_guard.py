@@ -1,4 +1,4 @@
-"""Which settings projects cannot decide while they run on a node. They decide everything else."""
+"""The settings that projects cannot decide on a node. They decide all others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _FORCED = "cmdline"
 #: Schemes that need no check here: `data` connects to nothing, and the add-on sets the handlers of the others.
 _KNOWN_SCHEMES = frozenset({"http", "https", "data", "file", "ftp", "s3"})
-#: Settings of a project that have no effect here. Another add-on's business, most of them.
+#: Settings of a project that have no effect here. DiscoveryBot's own add-on sets most of them.
 OVERRULED = frozenset(
     {
         *(
@@ -43,8 +43,8 @@ OVERRULED = frozenset(
 
 
 class ProjectGuard:
-    """Add-on that the runner puts between a project's own and DiscoveryBot's. It keeps log and event loop as the node
-    needs them, against settings of the project. Most projects have no such settings.
+    """Add-on that the runner puts between a project's own add-ons and DiscoveryBot's. It sets the log and the event
+    loop as the node needs them, whatever the project says. Most projects have no such settings.
     """
 
     @classmethod
@@ -59,7 +59,7 @@ class ProjectGuard:
 
 
 def choices(settings: BaseSettings) -> dict[str, Any]:
-    """The project's own values of settings that it cannot decide."""
+    """The project's own values of settings that the node overrules."""
     return {name: settings[name] for name in OVERRULED if settings.getpriority(name)}
 
 
@@ -67,18 +67,18 @@ def _hold(settings: BaseSettings) -> None:
     # the egress rule, the report and a graceful stop are written for asyncio
     _force(settings, "TWISTED_REACTOR", ASYNCIO_REACTOR)
     if settings.getpriority("DNS_RESOLVER"):
-        # the deprecated name would win over the other
+        # the deprecated name would take precedence
         _force(settings, "DNS_RESOLVER", EgressResolver)
     if settings.get(ATTEMPT_DIR):
         if settings.getpriority("LOG_LEVEL"):
             _force(settings, "LOG_LEVEL", _talkative(settings["LOG_LEVEL"], settings[NODE_LOG_LEVEL]))
         _force(settings, "LOG_INSTALL_ROOT_HANDLER", True)  # noqa: FBT003 - a setting's value
-        # with what a killed attempt left there, the next one would end at once without results
+        # with the state of a killed attempt, the next one would end at once without results
         _force(settings, "JOBDIR", None)
 
 
 def _talkative(level: Any, node_level: str) -> str | int:
-    """The project's level, unless it would hide what the node is asked to show."""
+    """The project's log level, unless it would hide messages that the node must log."""
     ours = logging.getLevelNamesMapping()[node_level]
     theirs = level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), ours)
     level = min(ours, theirs)
@@ -96,9 +96,9 @@ def _close_schemes(settings: BaseSettings) -> None:
     settings.set("DOWNLOAD_HANDLERS", handlers, priority=_FORCED)
 
 
-# --- files that a project writes on the node's disk: they belong into the attempt's folder, where the spider works
+# --- files that a project writes on the node's disk: they belong in the attempt's folder, where the spider works
 
-#: Default folders of Scrapy's pipelines for files; without a folder Scrapy would not run them at all.
+#: Default folders for Scrapy's file pipelines, which do not run without a folder.
 _STORES = {"FILES_STORE": "files", "IMAGES_STORE": "images"}
 
 
@@ -112,8 +112,8 @@ def _keep_files(settings: BaseSettings) -> None:
 
 
 def in_folder(place: Any) -> str:
-    """`place` below the folder that the spider works in, as if that were the root of all folders: `/data/images` is
-    `data/images`, and `../images` is `images`. A place that is no folder or file stays.
+    """`place` moved into the spider's working folder, as if that were the root: `/data/images` becomes `data/images`,
+    and `../images` becomes `images`. A place that is not a path stays.
     """
     text = str(place)
     scheme, colon, rest = text.partition(":")
@@ -131,21 +131,21 @@ def _force(settings: BaseSettings, name: str, value: Any) -> None:
     settings.set(name, value, priority=_FORCED)
 
 
-# --- a project's settings as this node runs it: with our add-ons in, wherever and however it sets its own
+# --- a project's settings as this node runs it: with our add-ons, however the project sets its own
 
-#: After all of the project's, in this order: the last one has the last word.
+#: They come after all of the project's add-ons, in this order, so that the last one decides.
 OUR_ADDONS = ("crawler.project_guard.ProjectGuard", "crawler.addon.DiscoveryBot")
 _FIRST_ORDER = 500
 
 
 class ProjectSettings(Settings):
-    """Settings in which our add-ons come after all others, whether `ADDONS` is set by the project, a spider's
-    `custom_settings` or `-s`. Nothing ranks above the command line, so that nobody overrules our add-ons.
+    """Settings in which our add-ons come after all others, whether the project, a spider's `custom_settings` or `-s`
+    sets `ADDONS`. Nothing ranks above the command line, so nothing overrules our add-ons.
     """
 
     @classmethod
     def of(cls, settings: BaseSettings) -> Self:
-        """As `settings`, which have Scrapy's defaults: these are not read once more."""
+        """A copy of `settings`. They contain Scrapy's defaults, which are not read once more."""
         made = cls.__new__(cls)
         BaseSettings.__init__(made, settings)
         return made
@@ -166,7 +166,7 @@ _SettingsT = TypeVar("_SettingsT", bound=BaseSettings)
 
 
 def _twin(settings: _SettingsT, memo: dict[int, Any]) -> _SettingsT:
-    """What `deepcopy` makes of settings, in a fifth of its time: Scrapy copies all of them twice for each crawl."""
+    """As `deepcopy` of settings, in a fifth of its time: Scrapy copies them twice for each crawl."""
     twin = memo[id(settings)] = copy(settings)
     twin.attributes = {name: _twin_of_one(one, memo) for name, one in settings.attributes.items()}
     return twin
@@ -184,9 +184,9 @@ def _twin_of_one(attribute: SettingsAttribute, memo: dict[int, Any]) -> Settings
     return twin
 
 
-#: Variables on which Scrapy's settings of a project depend.
+#: Environment variables on which a project's settings depend.
 _NAMING = ("SCRAPY_PROJECT", "SCRAPY_SETTINGS_MODULE", "SCRAPY_CHECK", "SCRAPY_PYTHON_SHELL")
-#: What `keep_settings` has kept, by what they depend on.
+#: What `keep_settings` has kept, by the values on which it depends.
 _kept: dict[tuple[str | None, ...], ProjectSettings] = {}
 
 
@@ -201,14 +201,14 @@ def project_settings() -> ProjectSettings:
 
 
 def keep_settings() -> ProjectSettings:
-    """The same, and keep them for the processes that are forked from this one."""
+    """As `project_settings`; also keeps the result for processes that are forked from this one."""
     named = _named()
     settings = _kept[named] = project_settings()
     return settings
 
 
 def _named() -> tuple[str | None, ...]:
-    return os.getcwd(), *map(os.environ.get, _NAMING)  # noqa: PTH109 - a text, as the others
+    return os.getcwd(), *map(os.environ.get, _NAMING)  # noqa: PTH109 - a string, as the others
 
 
 def with_ours(addons: str | Mapping[Any, Any] | None) -> dict[Any, Any]:

@@ -1,7 +1,7 @@
 """Makes every Scrapy that a project may pin, from 2.11 on, look like the newest to the rest of the crawler.
 
-Names that have moved or are new are imported from here. Methods that an older class lacks are added to it; nothing
-that it has is changed. mypy checks against the newest version alone.
+Names that have moved or are new are imported from here. Methods that an older class lacks are added to it; existing
+ones stay as they are. mypy checks against the newest version only.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 VERSION: tuple[int, ...] = tuple(int(part) for part in scrapy.__version__.split(".")[:2])
 OLDEST = (2, 11)
-#: Since then our requests' fate can be followed as the frontier file wants it.
+#: From this version on, the end of a request can be observed as the frontier file needs it.
 HAS_FRONTIER = VERSION >= (2, 14)
-#: Since then Scrapy hands no spider to components' methods, and download handlers are coroutines.
+#: From this version on, methods of components get no spider, and download handlers are coroutines.
 _WITHOUT_SPIDER = VERSION >= (2, 14)
 HAS_ASYNC_ROBOTS = _WITHOUT_SPIDER
-#: Since then robots.txt's `Crawl-delay` is read, and its content can be seen.
+#: From this version on, robots.txt's `Crawl-delay` and content are accessible.
 HAS_CRAWL_DELAY = VERSION >= (2, 18)
-#: The reactor for which our part of a crawl is written; before 2.13 it is not Scrapy's default.
+#: The reactor that our part of a crawl needs. Before Scrapy 2.13 it is not the default.
 ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
-#: The setting with the resolver's class in this version. Under the other name our resolver would have no effect.
+#: The resolver's setting in this version. Under the other name, our resolver would have no effect.
 RESOLVER_SETTING = "TWISTED_DNS_RESOLVER" if hasattr(default_settings, "TWISTED_DNS_RESOLVER") else "DNS_RESOLVER"
 
 
 class UnknownScrapyError(RuntimeError):
-    """The project's Scrapy is older than any that crawls run with."""
+    """The project's Scrapy is older than any that this node can run."""
 
 
 def refuse_older() -> None:
@@ -91,7 +91,7 @@ else:
             return _Ending(super().crawl(*args, **kwargs))
 
     class _Ending:
-        """The part of a task's interface that is used here."""
+        """The part of a task's interface that we use."""
 
         def __init__(self, deferred):
             self._deferred = deferred
@@ -142,7 +142,7 @@ def load_pre_crawler_settings(settings: BaseSettings) -> None:
 
 
 def prepare_process(settings: BaseSettings) -> None:
-    """The same for a new process of Scrapy before 2.13, which does not do it by itself."""
+    """As `load_pre_crawler_settings`, for a new process of Scrapy before 2.13, which does not do it by itself."""
     if hasattr(AddonManager, "load_pre_crawler_settings"):
         return
     addons = settings.getdict("ADDONS")
@@ -160,7 +160,7 @@ def use_bundled_suffixes() -> None:
     """
     from scrapy.downloadermiddlewares import cookies  # noqa: PLC0415 - a crawl loads it anyway, other processes do not
 
-    # not public; a Scrapy without it does not ask for the list in this way
+    # this name is private; a Scrapy without it does not fetch the list in this way
     extractor: Any = getattr(cookies, "_split_domain", None)
     if hasattr(extractor, "suffix_list_urls"):
         extractor.suffix_list_urls = ()
@@ -182,7 +182,7 @@ def forgets_start_requests(spider: type[Spider]) -> bool:
 
 
 def engine_slot(crawler: Crawler) -> Any:
-    """The engine's slot, which has the requests under way; `None` before and after the crawl. It is not public."""
+    """The engine's slot with its current requests; `None` before and after the crawl. It is private."""
     engine: Any = crawler.engine
     return getattr(engine, "_slot" if VERSION >= (2, 13) else "slot", None)
 
@@ -212,7 +212,7 @@ def middleware(cls: ClassT) -> ClassT:
 
 
 def _with_spider(method: Callable[..., Any]) -> Callable[..., Any]:
-    # Scrapy asks which kind of function it is
+    # Scrapy checks which kind of function it is
     if inspect.isasyncgenfunction(method):
 
         @functools.wraps(method)
@@ -240,7 +240,7 @@ def _no_spider(args: tuple[Any, ...]) -> list[Any]:
 
 
 def for_spider(spider: Spider | None) -> tuple[Any, ...]:
-    """Arguments for those methods of Scrapy's that take the spider in older versions."""
+    """Arguments for methods of Scrapy that take the spider in older versions."""
     return () if _WITHOUT_SPIDER else (spider,)
 
 
@@ -250,7 +250,9 @@ else:
     from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler as _OldHandler
 
     class HTTP11DownloadHandler(_OldHandler):
-        """Adapts our handlers, coroutines without a spider, to older Scrapys: they pass one and want a `Deferred`."""
+        """Adapts our handlers, which are coroutines without a spider, to older Scrapys, which pass one and want a
+        `Deferred`.
+        """
 
         def __init__(self, crawler):
             super().__init__(crawler.settings, crawler)
@@ -310,7 +312,7 @@ async def _close_spider_async(engine: Any, *, reason: str = "cancelled") -> None
 
 
 def _needs_backout(engine: Any) -> bool:
-    return bool(engine._needs_backout())  # noqa: SLF001 - its name at that time
+    return bool(engine._needs_backout())  # noqa: SLF001 - its former name
 
 
 def _add_methods() -> None:

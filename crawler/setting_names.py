@@ -1,24 +1,23 @@
-"""Our own Scrapy settings, by which the runner and the add-on hand values to the components of the add-on."""
+"""Our own Scrapy settings, by which the runner and the add-on pass values to the add-on's components."""
 
 from __future__ import annotations
 
 #: The attempt's folder; without it the crawl writes no report.
 ATTEMPT_DIR = "ATTEMPT_DIR"
-#: How many requests may be under way whose output is not consumed; 0 is no limit.
+#: Most requests that may be in progress with their output not yet consumed; 0 is no limit.
 MAX_UNDONE = "MAX_UNDONE"
-#: How many pages the crawl may ask for; 0 is no limit.
+#: Most pages that the crawl may request; 0 is no limit.
 MAX_PAGES = "MAX_PAGES"
-#: What this attempt may take of the budget of the key that asked for the crawl (`pages`, `hosts`, `bytes`); absent
-#: without one.
+#: What this attempt may use of the budget of the crawl's key (`pages`, `hosts`, `bytes`); absent without a budget.
 ALLOWANCE = "ALLOWANCE"
-#: How many items the crawl may give; 0 is no limit.
+#: Most items of the crawl; 0 is no limit.
 MAX_ITEMS = "MAX_ITEMS"
-#: How many requests the record of requests holds, and about how many bytes; with 0 requests there is no record.
+#: Most requests in the record of requests, and about how many bytes; with 0 requests there is no record.
 REQUESTS_MAX_COUNT = "REQUESTS_MAX_COUNT"
 REQUESTS_MAX_BYTES = "REQUESTS_MAX_BYTES"
-#: What a good crawl finds, as the request says (`Expect`); absent where it says nothing.
+#: The request's expectations of a good crawl (`Expect`); absent if it has none.
 EXPECT = "EXPECT"
-#: Bytes and seconds that one page may take at most; no request can ask for more.
+#: Most bytes and seconds of one page. No request can have more.
 MAX_PAGE_BYTES = "MAX_PAGE_BYTES"
 MAX_PAGE_SECONDS = "MAX_PAGE_SECONDS"
 #: Most bytes of log (0 is no limit), and the level from which the node wants messages in it.
@@ -32,12 +31,12 @@ STALL_SECONDS = "STALL_SECONDS"
 ALLOWED_HANDLERS = "ALLOWED_HANDLERS"
 #: Networks (CIDR) that may be reached although they are not public.
 EGRESS_ALLOWED_NETWORKS = "EGRESS_ALLOWED_NETWORKS"
-#: The HTTP cache: its Redis, whose pages it has, and whether pages are fetched again and replaced.
+#: The HTTP cache: its Redis, the user whose pages it has, and whether pages are fetched again and replaced.
 HTTPCACHE_REDIS_URL = "HTTPCACHE_REDIS_URL"
 HTTPCACHE_USER = "HTTPCACHE_USER"
 HTTPCACHE_REFRESH = "HTTPCACHE_REFRESH"
-#: Whose memory of pages that have given items it is: that of one spider with these parameters, for others would make
-#: something else of the same page.
+#: Name of the memory of pages that have given items. It is for one spider with certain parameters, because others
+#: would make other items of the same page.
 SKIP_SEEN_SPIDER = "SKIP_SEEN_SPIDER"
 #: How pages are fetched, as the request for the crawl says (`FetchOptions`); absent if it says nothing.
 FETCH_OPTIONS = "FETCH_OPTIONS"
@@ -46,13 +45,13 @@ FETCH_START_URLS = "FETCH_START_URLS"
 #: The site whose other crawls share the rate limit, and that limit (`30/m`).
 RATE_LIMIT_SITE = "RATE_LIMIT_SITE"
 SITE_RATE_LIMIT = "SITE_RATE_LIMIT"
-#: The Redis in which they share it; without one this crawl holds the limit by itself.
+#: The Redis through which they share it; without one this crawl keeps to the limit by itself.
 RATE_LIMIT_REDIS_URL = "RATE_LIMIT_REDIS_URL"
-#: Whether the crawl renders pages at all; the add-on then puts in what that takes.
+#: Whether the crawl renders pages at all. The add-on then adds what that needs.
 RENDER_PAGES = "RENDER_PAGES"
 #: The Chromium that renders; if it is absent, one is searched for.
 CHROMIUM_PATH = "CHROMIUM_PATH"
-#: The module in which the spider was when its egg was deployed; and a project's wish that all its modules are
+#: The module in which the spider was when its egg was deployed; and whether the project wants all its modules
 #: imported, because they depend on one another's side effects.
 LISTED_MODULE = "LISTED_MODULE"
 IMPORT_ALL_SPIDERS = "IMPORT_ALL_SPIDERS"

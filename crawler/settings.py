@@ -1,4 +1,4 @@
-"""Scrapy settings of our own project. What every project on a node must have is the add-on's business."""
+"""Scrapy settings of our own project. The add-on has those that every project on a node must have."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ADDONS = {"crawler.addon.DiscoveryBot": 500}
 USER_AGENT = f"DiscoveryBot/{version('discoverybot')} (Scrapy/{version('scrapy')})"
 ROBOTSTXT_OBEY = True
 
-# pages that the same user's crawls fetched a moment ago; a deployed project asks for them by the same setting
+# pages that the same user's crawls fetched a moment ago; deployed projects ask for them with the same setting
 HTTPCACHE_ENABLED = True
 HTTPCACHE_STORAGE = "crawler.http_cache.RedisCacheStorage"
 
 CONCURRENT_REQUESTS = 16
 CONCURRENT_REQUESTS_PER_DOMAIN = 8
 DOWNLOAD_DELAY = 0
-# Scrapy starts this many tasks for each page, whether or not it has that many items: its 100 cost a millisecond.
+# Scrapy starts this many tasks for each page, even if it has fewer items: its default of 100 costs a millisecond.
 CONCURRENT_ITEMS = 4
 
 # Scrapy's 60 s for a name and 180 s for a page are for batch jobs that nobody watches.
@@ -29,9 +29,9 @@ DOWNLOAD_TIMEOUT = 30
 RETRY_TIMES = 2
 REDIRECT_MAX_TIMES = 10
 
-# Scrapy would read and parse the source of our callbacks in every crawl, to find a mistake that our linter finds.
+# Scrapy would read and parse the source of our callbacks in every crawl to find a mistake that our linter finds, too.
 WARN_ON_GENERATOR_RETURN_VALUE = False
 
 LOGSTATS_INTERVAL = 10
-# `Versions:` is eleven lines of log before the first that says something about the crawl.
+# `Versions:` would be eleven lines of log before the first about the crawl.
 LOG_VERSIONS: list[str] = []

@@ -1,7 +1,7 @@
-"""Leaves out requests to pages that have given items lately, for spiders that ask for that (`SKIP_SEEN = "24h"`), as
-the plugin DeltaFetch does.
+"""Skips pages that have given items lately, for spiders that ask for that (`SKIP_SEEN = "24h"`), as the plugin
+DeltaFetch does.
 
-Such pages are remembered in the Redis of the HTTP cache. If it fails, pages are fetched again, which is no harm.
+Such pages are remembered in the Redis of the HTTP cache. If it fails, pages are fetched again, which does no harm.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Pages of one crawl that are remembered at most: some 100 bytes of memory each.
+#: Most pages of one crawl that are remembered: each takes some 100 bytes of memory.
 MOST_PAGES = 1_000_000
 #: Pages that are sent to Redis at a time.
 _BATCH = 1000
@@ -55,11 +55,11 @@ class SeenPages:
         except RedisError as error:
             self._pause.begin(error)
             return False
-        # a crawl with a longer period may have made Redis keep it for longer
+        # a crawl with a longer period may have had Redis keep it for longer
         return isinstance(seen, bytes) and seen.isdigit() and time.time() - int(seen) < self._seconds
 
     def add(self, fingerprints: Iterable[bytes]) -> None:
-        """Raises `RedisError`."""
+        """Remember these pages as of now. Raises `RedisError`."""
         now, left = int(time.time()), iter(fingerprints)
         while some := list(islice(left, _BATCH)):
             pipeline = self._redis.pipeline(transaction=False)
@@ -77,8 +77,8 @@ class SeenLatelyError(IgnoreRequest):
 
 @middleware
 class SkipSeen:
-    """Downloader middleware before what counts pages. A request with `meta["skip_seen"] = False` is never left out,
-    nor is a start URL, a retry or a redirect.
+    """Downloader middleware before those that count pages. It never skips a request with `meta["skip_seen"] = False`,
+    a start URL, a retry or a redirect.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -103,11 +103,11 @@ class SkipSeen:
         return self
 
     def spider_opened(self) -> None:
-        # even a crawl that skips nothing is marked as one that may skip pages
+        # even a crawl that skips nothing shows in its stats that it may skip pages
         self._count(0)
 
     def process_request(self, request: Request) -> None:
-        """Raises `SeenLatelyError`."""
+        """Drop the request if its page has given items lately. Raises `SeenLatelyError`."""
         may_skip = is_new_page(request) and not request.meta.get("is_start_request")
         if may_skip and request.meta.get("skip_seen", True) and self._seen.has(self._fingerprint(request)):
             self._count(1)
@@ -119,7 +119,7 @@ class SkipSeen:
             return
         self._given.add(self._fingerprint(request))
         if urls := request.meta.get("redirect_urls"):
-            # links lead to where it was redirected from
+            # links lead to the URL before the redirect
             self._given.add(self._fingerprint(request.replace(url=urls[0])))
 
     def spider_closed(self, reason: str) -> None:

@@ -256,7 +256,7 @@ def _results(query: str) -> str:
         f"<i>{escape(POSITIONS[name].employer)}</i></li>"
         for name in shown
     )
-    # a list of their URLs is what search engines ask boards for
+    # search engines ask job boards for a list of their postings' URLs
     entries = [{"@type": "ListItem", "position": at, "url": f"{PATH}/{name}"} for at, name in enumerate(shown, 1)]
     data: dict[str, object] = {"@context": "https://schema.org", "@type": "ItemList", "itemListElement": entries}
     following = escape(urlencode({**asked, "page": page + 1}))
@@ -296,7 +296,7 @@ def _html(title: str, body: str, data: dict[str, object]) -> str:
 
 
 class DemoServer(ThreadingHTTPServer):
-    """On loopback only; `port` 0 takes a free one."""
+    """Serves the demo site on loopback only. `port` 0 takes a free port."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -343,4 +343,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """The crawl's own log is the one to watch."""
+        """Log nothing: the crawl's own log is the one to watch."""

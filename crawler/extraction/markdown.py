@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 from lxml import etree
 from parsel import Selector
 
-#: What is no text of a page, wherever it stands.
+#: Elements that hold no text of the page.
 NO_TEXT = frozenset(
     {
         *("head", "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "canvas", "audio"),
@@ -26,13 +26,14 @@ _around: Callable[[Any], Any] = etree.XPath(
     "@role='complementary'] | (//header | //footer)[not(ancestor::article or ancestor::main)]"
 )
 _mains: Callable[[Any], Any] = etree.XPath("//main | //*[@role='main']")
-#: Elements of a page that is made into Markdown.
+#: Most elements of a page that is converted to Markdown.
 MAX_ELEMENTS = 50_000
-#: Elements in elements, beyond which only the text is kept: each level of a list or a quotation moves its text.
+#: Most levels of nesting. Below them only the text is kept, because each level of a list or quotation indents its
+#: whole text again.
 _DEEPEST = 60
 _SPACE = re.compile(r"\s+")
 _GAP = re.compile(r"[ \t]*\n(?:[ \t]*\n)+[ \t]*(?=\S)")
-#: Where code belongs, with what stands before it on its line. A page has no such characters.
+#: Placeholder of a piece of code, with the text before it on its line. Pages cannot contain NUL characters.
 _CODE = re.compile("^([^\n\0]*)\0([0-9]+)\0", re.MULTILINE)
 _IN_LINE = re.compile("\0([0-9]+)\0")
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
@@ -69,8 +70,8 @@ _BLOCKS = frozenset(
 
 
 def main_content(root: Any) -> Any:
-    """The part of a tree that is its page's own: its only `<main>`, or all, without what stands around it. The tree
-    itself is changed.
+    """The main content of a page: its `<main>` if it has exactly one, else the whole tree, without navigation,
+    headers and footers. Changes the tree.
     """
     for element in _around(root):
         _drop(element)
@@ -105,7 +106,7 @@ def markdown_of(root: Any, base: str) -> str:
 class _Writer:
     def __init__(self, base: str) -> None:
         self._base = base
-        #: Code keeps its white space, so it is put in when all else is done.
+        #: Pieces of code. They are inserted last, so that they keep their white space.
         self._codes: list[str] = []
         self._rules: dict[str, Callable[[Any, int], str]] = {
             "a": self._link, "img": self._image, "pre": self._code, "blockquote": self._quotation,
@@ -160,9 +161,9 @@ class _Writer:
         return f"\n\n\0{len(self._codes) - 1}\0\n\n" if text.strip() else ""
 
     def code(self, before: str, number: int) -> str:
-        """The code of this number, with what stands before it on its line."""
+        """The piece of code with this number, after `before`, the text in front of it on its line."""
         text = self._codes[number]
-        # longer than any fence in it, so that the page cannot end it
+        # longer than any fence in the code, so that the page cannot end the block
         fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
         margin = re.sub(r"[^>]", " ", before)
         return before + f"\n{margin}".join([fence, *text.split("\n"), fence])
@@ -177,7 +178,7 @@ class _Writer:
             inner = self._inner if child.tag == "li" else self.text
             if text := _GAP.sub("\n\n", inner(child, depth + 1)).strip():
                 mark = f"{len(entries) + 1}. " if element.tag == "ol" else "- "
-                # the lines of an entry stand below its text
+                # indent the other lines of an entry to where its text begins
                 entries.append(mark + text.replace("\n\n", "\n").replace("\n", "\n" + " " * len(mark)))
         return "\n\n" + "\n".join(entries) + "\n\n" if entries else ""
 
@@ -189,7 +190,7 @@ class _Writer:
         rows = [row for row in rows if row]
         if not rows:
             return self._inner(element, depth)
-        if max(map(len, rows)) == 1:  # it is there for its looks
+        if max(map(len, rows)) == 1:  # a table of one column is there for layout
             return "\n\n" + "\n\n".join(row[0] for row in rows) + "\n\n"
         lines = [f"| {' | '.join(row)} |" for row in rows]
         lines.insert(1, "|" + " --- |" * len(rows[0]))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lxml.html import HtmlElement
     from scrapy.http import HtmlResponse
 
-#: Characters of one text, and headings of one page, that are kept.
+#: Most characters that are kept of one text, and most headings of one page.
 MAX_TEXT = 500
 MAX_HEADINGS = 200
 _SPACE = re.compile(r"\s+")
@@ -39,7 +39,7 @@ _visible_text = _xpath("//body//text()[not(parent::script or parent::style or pa
 _metas = _xpath("//meta[@content]")
 _canonical = _xpath(f"string(//link[{_LOWER.format('@rel')}='canonical']/@href)")
 _json_ld = _xpath(f"//script[{_LOWER.format('@type')}='application/ld+json']/text()")
-#: Directives of a page by which none of its links is to be followed.
+#: Directives of a page that ask robots to follow none of its links.
 _NO_LINKS = frozenset({"nofollow", "none"})
 
 
@@ -115,7 +115,7 @@ def _tree(response: HtmlResponse) -> HtmlElement:
     try:
         return response.selector.root
     except ValueError:
-        # for Scrapy no page is one whose `<base>` is no URL
+        # Scrapy raises this if the `<base>` is not a URL
         return Selector(response.text, type="html", base_url=response.url).root
 
 

@@ -57,12 +57,14 @@ def _host_and_port(parts: SplitResult) -> str:
 
 # --- which URLs a crawl wants, by patterns of its parameters
 
-#: Patterns of one list.
+#: Most patterns in one list.
 MAX_PATTERNS = 50
 
 
 def formatted(name: str) -> tuple[AfterValidator, object]:
-    """Metadata for `Annotated`: the model checks that a text has this one of `FORMATS`, and its schema says so."""
+    """Metadata for `Annotated`: the model checks that a text has the format `name` of `FORMATS`, and its JSON Schema
+    names that format.
+    """
 
     def check(text: str) -> str:
         FORMATS[name](text)
@@ -77,7 +79,7 @@ Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
 
 
 class UrlFilter:
-    """Takes URLs in which one of `include` is found (all URLs if it is empty), and none of `exclude`."""
+    """Accepts URLs that match any of `include` (all URLs if it is empty) and none of `exclude`."""
 
     def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
         self._include = [compile_pattern(pattern) for pattern in include]

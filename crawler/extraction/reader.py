@@ -33,7 +33,7 @@ def _select(rule: Rule) -> Select | None:
 
 
 def rule_of(written: str | Rule) -> Rule:
-    """The rule that was written; a selector alone stands for a rule that reads text."""
+    """`written` as a rule. A selector alone means a rule that reads text."""
     if not isinstance(written, str):
         return written
     return FieldRule(xpath=written) if is_xpath(written) else FieldRule(css=written)

@@ -220,7 +220,7 @@ def frame(head: dict[str, Any], blobs: Iterable[bytes], seal: FrontierSeal = OPE
 
 
 def frames(file: IO[bytes], seal: FrontierSeal = OPEN) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Head and blobs of each whole frame, up to the first that is not. Raises `ValueError` for what is none."""
+    """Head and blobs of each whole frame, up to the first broken one. Raises `ValueError` for what is not a frame."""
     while len(start := file.read(_HEAD.size)) == _HEAD.size:
         size, checksum = _HEAD.unpack(start)
         if size > _LONGEST_FRAME or len(body := file.read(size)) < size or zlib.crc32(body) != checksum:
@@ -244,7 +244,7 @@ def attempt_to_continue(folder: Path) -> Path | None:
 
 
 def find_attempt_to_continue(folder: Path, since: int = 1) -> Path | None:
-    """The same, found by looking into the folders of the attempts from the number `since` on."""
+    """As `attempt_to_continue`, found by looking into the folders of the attempts from the number `since` on."""
     attempt = AttemptId.parse(folder.name)
     if attempt is None:
         return None
@@ -312,8 +312,8 @@ def _replaced(path: Path) -> int:
 
 @state_change("spider.frontier_handed_on")
 def hand_on(folder: Path) -> None:
-    """Remove the frontier of an attempt whose successor has one of its own now. So a job has one frontier at a time,
-    and none once its crawl has come to its end: a retry of that begins anew.
+    """Remove the frontier of an attempt once its successor has one of its own. So a job has one frontier at a time,
+    and none once its crawl is complete: a retry then begins anew.
     """
     with suppress(OSError):
         (state_dir(folder) / FRONTIER).unlink()

@@ -72,15 +72,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which items of a request that is not done are written all the same, so that users see them.
+#: Seconds after which items are written although their request is not done, so that users see them.
 PATIENCE = 2.0
-#: Seconds between two looks for such items.
+#: Seconds between two checks for such items.
 _LOOK = 1.0
 #: The mark of a request that the duplicate filter knows, so that no other has its fingerprint.
 FILTERED = "-"
 #: The mark of a request whose mark cannot be computed.
 _UNMARKED = "?"
-#: The parts of a request, besides those in its fingerprint, from which the mark of any other is computed.
+#: The parts of a request from which the marks of all others are computed. None of these is in the fingerprint.
 _MARKED = ("callback", "errback", "headers", "cookies", "meta", "priority", "flags", "cb_kwargs")
 
 
@@ -107,7 +107,8 @@ class FrontierEntry:
         self.has_cookies = False
         self.done = False
         self.children: list[FrontierEntry] = []
-        #: Requests that it gave, for which only the end of its output tells whether it had given them before.
+        #: Requests that it gave, and that an earlier run may have given already. This is decided once its output has
+        #: ended.
         self.doubtful: list[tuple[Request, RequestMark]] = []
         #: Items that it gave and that are not written, as lines.
         self.lines: list[bytes] = []
@@ -115,9 +116,10 @@ class FrontierEntry:
         self.records: list[bytes] = []
         #: Changes of the spider's state that its callback has made.
         self.state: list[Any] = []
-        #: Since when items wait to be written.
+        #: When the first of these items was given.
         self.since = 0.0
-        #: Number of items that it has given, and of those to skip because release 0.2.0 or earlier has kept them.
+        #: Number of items that it has given, and of items to skip because an attempt of release 0.2.0 or earlier
+        #: wrote them.
         self.count = 0
         self.to_skip = 0
 
@@ -140,20 +142,22 @@ _current: ContextVar[FrontierEntry | None] = ContextVar("request_whose_output_is
 
 
 def follows_requests(settings: BaseSettings) -> bool:
-    """Whether a crawl with this scheduler and these settings has a frontier, unless the disk is in its way."""
+    """Whether a crawl with this scheduler and these settings keeps a frontier, if the disk can be written."""
     is_scrapys = load_object(settings["DUPEFILTER_CLASS"]) is RFPDupeFilter
     return HAS_FRONTIER and is_scrapys and not settings.get("JOBDIR")
 
 
 class ResumableScheduler(Scheduler):
-    """Without an attempt's folder, with `JOBDIR`, or with a duplicate filter that is not Scrapy's, it is Scrapy's."""
+    """Scrapy's scheduler with a frontier file. It behaves as Scrapy's own outside of an attempt, with `JOBDIR`, and
+    with a duplicate filter that is not Scrapy's.
+    """
 
     crawler: Crawler
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         opened = super().open(spider)
         report = self.crawler.get_extension(ProgressReport)
-        #: Whether requests are followed, and the frontier file, unless it could not be written.
+        #: Whether a frontier is kept.
         self._follows = False
         self._file: FrontierFile | None = None
         if report is None:
@@ -169,7 +173,8 @@ class ResumableScheduler(Scheduler):
         self._seen: set[str] = set()
         self._waiting: dict[Request, FrontierEntry] = {}
         self._in_flight: dict[Request, FrontierEntry] = {}
-        #: Requests that no frame has yet, by fingerprint: another parent that gives one may be done first.
+        #: Requests that are in no frame yet, by fingerprint: another parent that gives the same one may be done
+        #: first.
         self._not_kept: dict[str, FrontierEntry] = {}
         self._names: dict[Any, str] = {}
         #: Cookie jars that have changed since the last frame, and changes since the last frame that had all jars.
@@ -177,7 +182,8 @@ class ResumableScheduler(Scheduler):
         self._jar_changes = 0
         self._start_state: list[Any] = []
         self._start_given = 0
-        #: Requests that `start()` has just given. What Scrapy writes into their `meta` is handed on to others.
+        #: Requests that `start()` has just given. A mark in their `meta` would pass on to requests that are made from
+        #: them.
         self._of_start: WeakSet[Request] = WeakSet()
         #: Items of `start()` in the pipelines.
         self._start_under_way = 0
@@ -199,7 +205,7 @@ class ResumableScheduler(Scheduler):
             return f"what {type(self.df).__name__} knows cannot be kept (DUPEFILTER_CLASS)"
         return None
 
-    # --- what an attempt before has left
+    # --- what the attempt before has left
 
     def _begin(self, spider: Spider) -> None:
         before = attempt_to_continue(self._folder)
@@ -268,8 +274,8 @@ class ResumableScheduler(Scheduler):
         return request_from_dict(pickle.loads(kept.data), spider=spider)  # noqa: S301 - as above
 
     def _take_over(self, before: Path, state: FrontierState) -> int:
-        """Copy the items and the record of requests of the attempt `before`. Returns the number of items that do not
-        count. Raises `OSError`.
+        """Copy the items and the record of requests of the attempt `before`. Returns how many items were left out
+        because they do not count. Raises `OSError`.
         """
         if self._record and state.requests_end:
             # without the condition: the attempt before may have kept no record
@@ -322,7 +328,7 @@ class ResumableScheduler(Scheduler):
 
         def handle(result: Any, request: Request) -> Any:
             if self._is_interrupted(result):
-                # the crawl did not wait for it: an attempt that goes on will ask again
+                # the crawl did not wait for this response: the next attempt requests the page again
                 return None
             entry = self._in_flight.get(request)
             if entry and isinstance(result, Response):
@@ -341,16 +347,16 @@ class ResumableScheduler(Scheduler):
         return stopped and self._may_go_on()
 
     def _may_go_on(self) -> bool:
-        """Whether another attempt goes on after this one, now that it is being stopped."""
+        """Whether another attempt can continue after this one, which is being stopped."""
         closing = self.crawler.get_extension(Closing)
         return self._file is not None and not (closing and closing.has_begun)
 
     def let_go(self) -> None:
-        """Note that downloads are given up: from now on, what a request gives may lack something (an item's file)."""
+        """Note that downloads are given up: from now on, the output of a request may be incomplete."""
         self._has_let_go = True
 
     def _parent(self) -> FrontierEntry | None:
-        """The request whose output is consumed; `None` outside, and in tasks that a callback has left behind."""
+        """The request whose output is consumed; `None` outside of that, and in tasks that outlive their callback."""
         parent = _current.get()
         return None if parent is None or parent.done else parent
 
@@ -377,7 +383,7 @@ class ResumableScheduler(Scheduler):
         if not request.dont_filter and self._is_duplicate(request, parent, child.fingerprint):
             return False
         if request in self._waiting or request in self._in_flight:
-            # the same object once more, as with `yield response.request`: what is known of it must stay apart
+            # the same object once more, as with `yield response.request`: a copy keeps the two entries apart
             request = request.copy()
         if parent and parent.url:
             request.meta[PARENT] = parent.url
@@ -395,8 +401,9 @@ class ResumableScheduler(Scheduler):
     def _decide(
         self, doubtful: list[tuple[Request, RequestMark]], parent: FrontierEntry | None, parent_id: int
     ) -> None:
-        """Decide about the doubtful requests, now that the parent has given all. If a request of the earlier run was
-        not found again, a new one with its fingerprint is taken for it: something in it differs from run to run.
+        """Decide about the doubtful requests, now that the parent's output is complete. If a request of the earlier
+        run was not given again, a new one with its fingerprint is taken for it: some part of it differs from run to
+        run.
         """
         for request, child in doubtful:
             marks = self._again[parent_id][child.fingerprint]
@@ -415,10 +422,10 @@ class ResumableScheduler(Scheduler):
             return _UNMARKED
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
-    # --- `start()`, which runs in each attempt. As with a request, what it gave counts once it is done
+    # --- `start()`, which runs in each attempt. As for a request, its output counts once it is done
 
     def takes(self, one: Any) -> bool:
-        """Whether a request or item of `start()` is handed on, to the queue or to the pipelines."""
+        """Whether to pass on a request or item of `start()`, to the queue or to the pipelines."""
         if not self._follows:
             return True
         if isinstance(one, Request):
@@ -443,7 +450,7 @@ class ResumableScheduler(Scheduler):
             return False
         self.df.log(request, self.spider)
         if parent and (waiting := self._not_kept.get(fingerprint)):
-            # it goes into the file with the parent that is done first
+            # the frame of whichever parent is done first has it
             parent.children.append(waiting)
         return True
 
@@ -475,10 +482,10 @@ class ResumableScheduler(Scheduler):
             for entry in list(self._in_flight.values()):
                 self._give_early(entry)
             self._write([], state=self._start_state)
-            if self._file is not None and reason == INTERRUPTED:  # the only end after which it can go on
+            if self._file is not None and reason == INTERRUPTED:  # only then can another attempt continue
                 self._file.close()
             elif self._file is not None:
-                # not yet: until its report is there, the crawl would begin anew if it were killed
+                # not now: if the crawl were killed before its report is written, it would begin anew
                 self._report.once_written(self._file.remove)
                 for entry in self._in_flight.values():
                     self._give_records(entry)
@@ -486,7 +493,7 @@ class ResumableScheduler(Scheduler):
         return super().close(reason)
 
     def give(self, line: bytes) -> bool:
-        """An item, as a line of `items.jsonl`. False if an attempt before has given it. Raises `OSError`."""
+        """Take an item as a line of `items.jsonl`; false if an earlier attempt has given it. Raises `OSError`."""
         entry = self._parent()
         if self._file is None or (entry is None and (self._start_done or _current.get())):
             self._write([], lines=[line])
@@ -506,8 +513,8 @@ class ResumableScheduler(Scheduler):
         return True
 
     def record(self, request: Request, line: bytes) -> None:
-        """Take a line of `requests.jsonl` that says how a request ended. It is written once the request is done, or,
-        for a request that was not scheduled (robots.txt, an image), the one on whose behalf it was made.
+        """Take a line of `requests.jsonl` that says how a request ended. It is written once the request is done. A
+        request that was not scheduled (for robots.txt or an image) waits for the scheduled one that needed it.
         """
         entry = self._in_flight.get(request) or self._parent()
         if self._file is None or entry is None:
@@ -516,14 +523,16 @@ class ResumableScheduler(Scheduler):
             entry.records.append(line)
 
     def _note(self, part: str, method: str, args: tuple[Any, ...]) -> None:
-        """A change of the spider's own state."""
+        """Note a change of the spider's own state."""
         parent = self._parent()
         state = parent.state if parent else self._start_state if self._batch is None else self._batch_state
         state.append((part, method, args))
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Keep all requests that are scheduled within, or none. For those that no other request has given."""
+        """Put all requests that are scheduled in this block into one frame, so that all are kept or none. The block
+        must not run in the callback of a request.
+        """
         if not self._follows:
             yield
             return
@@ -539,7 +548,7 @@ class ResumableScheduler(Scheduler):
 
     def _finish(self, handled: Any, request: Request, entry: FrontierEntry) -> Any:
         if self._has_let_go and self._may_go_on():
-            # an attempt that goes on will ask again
+            # the output may be incomplete: the next attempt requests the page again
             return handled
         self._in_flight.pop(request, None)
         if entry.has_cookies:
@@ -547,7 +556,7 @@ class ResumableScheduler(Scheduler):
         self._report.commit(request)
         self._decide(entry.doubtful, entry, entry.id)
         entry.done, entry.data = True, b""
-        # the file must also have the requests that led to this one, and those that it gave
+        # the file must also have the requests that led to this one, and the requests that it gave
         new = [*_unkept_line(entry), *(child for child in dict.fromkeys(entry.children) if not child.is_kept)]
         self._write(new, lines=entry.lines, records=entry.records, done=entry.id, state=entry.state)
         entry.children, entry.lines, entry.records, entry.state, entry.parent = [], [], [], [], None
@@ -774,6 +783,6 @@ class StartOutput:
 
 
 def together(crawler: Crawler) -> AbstractContextManager[None]:
-    """Keep all requests that are scheduled within, or none. For those that no other request has given."""
+    """As `ResumableScheduler.together`, if the crawl has that scheduler."""
     scheduler = crawler.engine.scheduler if crawler.engine else None
     return scheduler.together() if isinstance(scheduler, ResumableScheduler) else nullcontext()

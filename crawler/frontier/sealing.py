@@ -25,7 +25,7 @@ _variables: dict[str, str] = {}
 
 
 def seal_with(variables: Mapping[str, str]) -> None:
-    """Those of the crawl that this process runs."""
+    """Set the variables of the crawl that this process runs."""
     _variables.update(variables)
 
 

@@ -10,10 +10,10 @@ Note = Callable[[str, str, tuple[Any, ...]], None]
 
 
 class KeptState:
-    """A part of a spider's state whose changes are kept with the request that they came of.
+    """A part of a spider's state whose changes are stored with the request that caused them.
 
     A spider names its parts in `kept_state`, a dictionary. A method that changes a part calls `note` with its own
-    name and what it takes to do it again.
+    name and the arguments with which the change can be repeated.
     """
 
     _part = ""

@@ -1,4 +1,4 @@
-"""Single fields of a posting: text, dates, kind of employment, place, whether it is done from anywhere."""
+"""Single fields of a posting: text, dates, kind of employment, place, and whether the job is remote."""
 
 from __future__ import annotations
 
@@ -103,12 +103,16 @@ def different(value: Any) -> Iterator[Any]:
 
 
 def texts(value: Any, names: tuple[str, ...] = _NAMES) -> Iterator[str]:
-    """The texts in a value, each on one line. Of an object, the first of `names` that has a text is taken."""
+    """The texts in a value, each on one line. An object stands for the first of its fields in `names` that has a
+    text.
+    """
     yield from _texts(value, names, MAX_NESTING, set())
 
 
 def _texts(value: Any, names: tuple[str, ...], depth: int, seen: set[int]) -> Iterator[str]:
-    """Objects in `seen` are not read again: a thousand references to one may contain a thousand to another each."""
+    """As `texts`. Objects in `seen` are not read again: many references to one object may each contain many to
+    another.
+    """
     for one in each(value):
         if isinstance(one, str):
             if text := one_line(one):
@@ -143,7 +147,7 @@ def types_of(node: dict[str, Any]) -> frozenset[str]:
 #: Most characters that are read of a date.
 MAX_DATE_LENGTH = 200
 _DAY_LENGTH = len("2026-03-01")
-#: A number since 1970 counts milliseconds from here on, and seconds below.
+#: Numbers of this size are milliseconds since 1970; smaller ones are seconds.
 _MILLISECONDS_FROM = 100_000_000_000
 #: Seconds or milliseconds as a text; shorter or longer numbers may be dates without hyphens.
 _EPOCH = re.compile(r"[0-9]{9,13}")

@@ -117,7 +117,7 @@ def _import_extractor() -> Any:
 _extractor = _import_extractor()
 
 
-# --- what the JSON-LD of a page says of postings: the postings themselves, and links to them
+# --- the postings in a page's JSON-LD, and its links to postings
 
 _POSTING = "jobposting"
 #: The type of lists. A `BreadcrumbList` has entries as well, but is not meant.

@@ -20,7 +20,8 @@ from crawler.job_posting.salary import salary_of_text
 
 logger = logging.getLogger(__name__)
 
-#: Most rows of a page with different titles that can be the same posting: it may be advertised by another title.
+#: A URL belongs to a posting if at most this many differently titled rows have it: an advertisement may have another
+#: title than the posting itself.
 MAX_ROWS = 2
 
 
@@ -46,7 +47,7 @@ def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posti
     every = _postings(Graph(list(json_ld(page.root))), page)
     posting = _own(every, page, listed)
     if posting is None and _leads_elsewhere(page, listed) and (every or selected.results(page.root)):
-        # it is gone, and others are shown instead
+        # the posting is gone, and the page shows others instead
         return listed
     if posting is None:
         posting = listed

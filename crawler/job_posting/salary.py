@@ -157,7 +157,7 @@ def period_of(unit: str | None) -> Period | None:
 
 
 def period_in(text: str, after: int = 0) -> Period | None:
-    """The first that `text` names: after an amount that ends at `after`, or else before it."""
+    """The first period that `text` names after an amount that ends at `after`, or else before it."""
     bare = _bare(text, after) if after else None
     return bare or _first(text[after:]) or (_first(text[:after]) if after else None)
 
@@ -217,7 +217,7 @@ _OTHER_UNIT = re.compile(
     r"\s*(?:hours|hrs|std\b|stunden|days|tage|weeks|wochen|months|monate|years|yrs|jahre|heures|jours|semaines|h\b)",
     re.IGNORECASE,
 )
-#: In a text about a salary, a number from here on is an amount even without currency, scale or period.
+#: In a text about a salary, a number of this size is an amount even without currency, scale or period.
 _TELLS_ITSELF = 1000
 #: Larger numbers are no amounts of money in any currency.
 MAX_AMOUNT = 1e15

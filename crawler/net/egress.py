@@ -1,7 +1,7 @@
 """The SSRF guard: which machines a spider may connect to. Each connection is checked by the address that it uses.
 
-A name is checked where it has been resolved, not where a URL was seen, so neither a redirect, nor robots.txt, nor
-a name whose address changes between the check and the connection leads past it.
+A name is checked when it is resolved for a connection, not when its URL is seen. So neither a redirect, nor
+robots.txt, nor a name whose address changes after a check can bypass the guard.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class EgressCheck:
 
 
 class MetaProxy(HttpProxyMiddleware):
-    """Scrapy's middleware, for `meta["proxy"]` alone: the environment's proxies are not for spiders."""
+    """Scrapy's middleware, limited to `meta["proxy"]`: spiders do not use the environment's proxies."""
 
     def __init__(self, auth_encoding: str | None = "latin-1") -> None:
         super().__init__(auth_encoding)
@@ -137,14 +137,14 @@ def is_allowed_handler(settings: BaseSettings, handler: Any) -> bool:
 
 
 def may_be_replaced(handler: Any) -> bool:
-    """Whether our handler does the same as `handler`, because that is Scrapy's own or none."""
+    """Whether our handler can replace `handler`, because that is one of Scrapy's own or not set."""
     kind = _loaded(handler) if handler else None
     name = kind if isinstance(kind, str) else getattr(kind, "__module__", "")
     return not handler or kind is EgressDownloadHandler or str(name).startswith("scrapy.core.downloader.handlers.")
 
 
 class HandlerRefusedError(Exception):
-    """The project has a download handler that this node does not run; the message says which, and what to do."""
+    """The project has a download handler that this node does not allow; the message says which, and what to do."""
 
     def __init__(self, handler: Any, scheme: str) -> None:
         path = handler if isinstance(handler, str) else f"{handler.__module__}.{handler.__qualname__}"
@@ -167,10 +167,10 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        self._pool._factory = ConnectionFactory  # noqa: SLF001 - as Scrapy does with its own
+        self._pool._factory = ConnectionFactory  # noqa: SLF001 - there is no public way; Scrapy does it, too
         self._limits = ResponseLimits(crawler)
         pacing = crawler.get_extension(Pacing)
-        assert pacing is not None  # noqa: S101 - the add-on has put it in
+        assert pacing is not None  # noqa: S101 - the add-on installs it
         self._pacing = pacing
         self._allowed = public_address.parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
         self._downloads: set[asyncio.Task[Any]] = set()
@@ -181,7 +181,7 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
             return await self.fetch(request)
 
     async def fetch(self, request: Request) -> Response:
-        """Fetch the page; to be called when it is the request's turn."""
+        """Fetch the page. Call this when it is the request's turn."""
         if self._stopping:
             raise StoppedError("the crawl was stopped")
         require_guard()

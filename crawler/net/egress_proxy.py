@@ -42,7 +42,7 @@ class ProxyRequest(NamedTuple):
         first, *lines = head.decode("latin-1").split("\r\n")
         method, url, version = first.split(" ")
         if not version.startswith("HTTP/1."):
-            raise ValueError(f"{version} is not spoken here")
+            raise ValueError(f"{version} is not supported")
         headers = [_header(line) for line in lines if line]
         tunnel = method == "CONNECT"
         parts = urlsplit(f"//{url}" if tunnel else url)

@@ -1,7 +1,7 @@
 """How a crawl's pages are fetched, as the request for the crawl says: user agent, headers, cookies, proxy, pauses.
 
-The request's options overrule the spider and its project: they are set where nobody can change them, and the
-middlewares come after all those of Scrapy that would fill in something else.
+The request's options overrule the spider and its project: their settings have the highest priority, and the
+middlewares come after all those of Scrapy that would fill in other values.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
         # `Pacing` enforces the limit; these settings let as many requests get there
         changed |= {"CONCURRENT_REQUESTS": options.concurrency, "CONCURRENT_REQUESTS_PER_DOMAIN": options.concurrency}
     if Pauses.of(options):
-        # Scrapy's own would be added to ours
+        # Scrapy's own pauses would be added to ours
         changed |= {"DOWNLOAD_DELAY": 0, "AUTOTHROTTLE_ENABLED": False}
     if options.retry_codes is not None:
         changed["RETRY_HTTP_CODES"] = list(options.retry_codes)
@@ -68,8 +68,8 @@ def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
 
 @middleware
 class FetchIdentity:
-    """Downloader middleware after Scrapy's own: the crawl's user agent, headers and cookies. The last two are taken
-    off again where a redirect, or a copy of a request, carries them elsewhere.
+    """Downloader middleware after Scrapy's own: sets the crawl's user agent, headers and cookies. It removes the
+    headers and cookies again where a redirect, or a copy of a request, would carry them to another host.
     """
 
     def __init__(self, options: Fetch, scope: FetchScope) -> None:
@@ -92,7 +92,7 @@ class FetchIdentity:
         if not self._scope.holds(urlparse_cached(request)):
             self._take_off(request)
         elif request.meta.get("playwright"):
-            # the browser would take them along wherever it is redirected; it has the cookies in its own jar
+            # the browser would send the headers wherever it is redirected; it has the cookies in its own jar
             self._take_off(request)
             self._tell_browser()
         else:
@@ -102,7 +102,7 @@ class FetchIdentity:
         for name, value in self._headers.items():
             request.headers[name] = value
         if self._cookies:
-            # cookies that the site has set since then are newer
+            # a cookie that the request has already is newer: the site has set it
             _set_cookies(request, {**self._cookies, **_cookies(request)})
 
     def _take_off(self, request: Request) -> None:
@@ -122,7 +122,9 @@ class FetchIdentity:
 
 @middleware
 class FetchProxy:
-    """Downloader middleware before the one that reads `meta["proxy"]`: every request goes by the crawl's proxy."""
+    """Downloader middleware before the one that reads `meta["proxy"]`: sends every request through the
+    crawl's proxy.
+    """
 
     def __init__(self, proxy: str) -> None:
         self._proxy = proxy
@@ -157,10 +159,10 @@ def _set_cookies(request: Request, cookies: dict[bytes, bytes]) -> None:
 
 
 class FetchScope:
-    """The start URLs' hosts and their subdomains. A host that was named by `https` alone gets nothing in clear."""
+    """The start URLs' hosts and their subdomains. A host that only `https` URLs name gets nothing over plain HTTP."""
 
     def __init__(self, start_urls: Iterable[str]) -> None:
-        #: Host → whether plain HTTP will do.
+        #: Host → whether plain HTTP is allowed.
         self.hosts: dict[str, bool] = {}
         for url in start_urls:
             parts = urlsplit(url.strip())

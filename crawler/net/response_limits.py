@@ -104,7 +104,7 @@ class _Tags:
 
 
 def _is_harmless(text: str) -> bool:
-    # as parsel does it
+    # as parsel prepares the text
     data = text.replace("\x00", "").encode(errors="replace")
     parser = etree.HTMLParser(target=_Tags(), recover=True, encoding="utf8", huge_tree=True)  # type: ignore[arg-type]  # lxml calls no more than there is
     try:

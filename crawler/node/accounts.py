@@ -54,9 +54,9 @@ _USERS, _LOCK = "uids.json", "uids.lock"
 _SWEEP = 60.0
 #: Folder inside an attempt's folder for temporary files, which nobody needs once the attempt has ended.
 TEMPORARY = "tmp"
-#: How the name of a folder begins that is to be removed (the tailer uses this prefix, too), and of one in use.
+#: Prefix of folders that are to be removed (the tailer uses it, too), and of temporary folders in use.
 _REMOVED, _WORK = ".removed-", ".work-"
-#: A spider must start with none of these ignored: Python ignores some, and a shell's background job ignores SIGINT.
+#: Signals that a spider must not ignore. Python ignores some, and a shell's background job ignores SIGINT.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -110,14 +110,14 @@ class Account:
         process_tree.kill_rest(pid, folder)
 
     def weigh(self, limit: int, family: list[process_tree.MemoryShare]) -> Deferred[bool]:
-        """Whether these processes hold more bytes than `limit`."""
+        """Whether the processes of `family` together hold more than `limit` bytes of memory."""
         return deferToThread(process_tree.use_more_than, limit, family)
 
     def find_leader(self, folder: Path) -> int | None:
         return process_tree.find_leader(folder)
 
     def make_folder(self, folder: Path) -> None:
-        """Make an attempt's folder, with all that the attempt can write to. Raises `OSError`."""
+        """Make an attempt's folder and everything in it that the attempt can write to. Raises `OSError`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / STATE).mkdir(exist_ok=True)
         reserve_room(folder)
@@ -148,8 +148,8 @@ class Account:
 class KeeperClient:
     """Scrapyd's end of the connection to the keeper. A node cannot work without its keeper: Scrapyd ends with it.
 
-    `ask` waits for the answer without a time limit, because a question that was given up may have been acted upon,
-    and must not be asked twice. Answers come soon: the keeper does nothing that depends on what a project does.
+    `ask` waits for the answer without a time limit: after a time-out nobody would know whether the keeper has acted,
+    and so the question could not be repeated. Answers come soon, because the keeper never waits for a project's code.
     """
 
     def __init__(self, questions: int, ends: int) -> None:
@@ -201,7 +201,9 @@ class KeeperClient:
 
 
 class _Weighing:
-    """A process that weighs others; its exit code is the answer. If it was killed, the answer is "not too much"."""
+    """A process that measures the memory of others; its exit code is the answer. If it is killed, that means "not too
+    much".
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -248,7 +250,7 @@ class KeptAccount(Account):
             self.kill_group(pid)
 
     def weigh(self, limit: int, family: list[process_tree.MemoryShare]) -> Deferred[bool]:
-        """The keeper has another process find it out, because that can take long."""
+        """The keeper starts another process for this, because it can take long."""
         question = _Weighing(self._ask("weigh", limit=limit, family=family))
         self.keeper.watch(question)
         return question.answer
@@ -262,7 +264,7 @@ class KeptAccount(Account):
         because those who watch the outbox would not notice what happens in a renamed folder.
         """
         if is_there(folder) and folder.lstat().st_uid != os.geteuid():
-            return  # of protocol 2
+            return  # made by protocol 2
         self._ask("make_folder", path=str(folder), ours=True)
         for name in (STATE, FILES):
             if not is_there(folder / name):
@@ -286,7 +288,7 @@ class KeptAccount(Account):
         return self._look("open_up", folder).addErrback(lambda _: None)
 
     def _look(self, do: str, folder: Path, **args: Any) -> Deferred[Any]:
-        """Have a process of the keeper do this with all that is in `folder`, and return its answer."""
+        """Have a process of the keeper do this with everything in `folder`, and return its answer."""
         read, write = os.pipe()
         try:
             self._ask(do, (write,), paths=list(map(str, folder.iterdir())), **args)
@@ -315,7 +317,7 @@ class KeptAccount(Account):
 
 
 class Accounts:
-    """Finds the account of a project or folder. Scrapyd's application has it as the component of this class."""
+    """Finds the account of a project or folder. It is a component of Scrapyd's application."""
 
     def __init__(self, settings: NodeSettings, keeper: KeeperClient | None = None) -> None:
         self._settings = settings
@@ -339,7 +341,7 @@ class Accounts:
         return self._account(self._keeper, uid)
 
     def start(self) -> None:
-        """Let users of `NODE_UIDS` get to their own folders, and to nothing else. Raises `OSError`."""
+        """Let users of `NODE_UIDS` reach their own folders, and nothing else. Raises `OSError`."""
         if self._keeper is None:
             return
         close_to_others(self._settings)
@@ -354,7 +356,9 @@ class Accounts:
 
     @state_change("node.give_user")
     def _user(self, project: str) -> int:
-        """Nodes that share a volume share this, too: a user is one project's in all their folders."""
+        """The user of a project. Nodes on one volume share this assignment: a user belongs to one project in all
+        folders.
+        """
         folder = self._settings.nodes_dir or self._settings.node_dir
         with os.fdopen(open_lock(folder / _LOCK), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -385,7 +389,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder in the background. What we may not remove stays, under a name that the next sweep finds."""
+    """Remove the folder in the background. What cannot be removed stays, under a name that the next sweep finds."""
     removed = folder.with_name(f"{_REMOVED}{folder.name}")
     folder.rename(removed)
     deferToThread(remove_tree, removed)
@@ -407,8 +411,8 @@ def _read_answer(pipe: int) -> Any:
 
 
 def close_to_others(settings: NodeSettings) -> None:
-    """Let users of projects pass the node's folders without listing them, and open nothing in them. Scrapyd's umask
-    sees to new files; this changes what was made before. Raises `OSError`.
+    """Let users of projects pass through the node's folders without listing them or opening anything in them.
+    Scrapyd's umask does this for new files; this function changes older ones. Raises `OSError`.
     """
     node = settings.node_dir
     for folder in filter(None, (settings.nodes_dir, settings.discoverybot_home, node)):

@@ -32,7 +32,7 @@ def application(config: Config) -> Any:
     for folder in (settings.outbox, settings.node_dir / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
     app = scrapyd.app.application(node_config)
-    # Scrapyd names no option for these; the launcher looks them up when it needs them
+    # Scrapyd has no configuration options for these; the launcher looks them up when it needs them
     app.setComponent(IEnvironment, NodeEnvironment(node_config))
     app.setComponent(Accounts, _open_accounts(settings))
     SpiderLists(node_config, app).setServiceParent(app)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
-# by the name of what the process runs
+# named after the module that the process runs
 logger = logging.getLogger("crawler.node.runner")
 
 
@@ -30,7 +30,7 @@ class _Taken(NamedTuple):
     """The arguments that a constructor takes, including those of base classes to which it passes the rest."""
 
     by_name: frozenset[str]
-    #: Whether all of them take any other name, too.
+    #: Whether all of these constructors also take any other name.
     takes_any: bool
 
     def takes(self, name: str) -> bool:
@@ -72,7 +72,7 @@ def named_arguments(spider: type[Spider]) -> set[str]:
 
 
 def replaced(spider: type[Spider], names: Iterable[str]) -> set[str]:
-    """Those of the names that would, as attributes, replace a method of the spider or a reserved name."""
+    """Those of `names` that would, set as attributes, replace a method of the spider or a reserved name."""
     taken = named_arguments(spider)
     return {name for name in names if name not in taken and (_is_reserved(name) or _does(spider, name))}
 
@@ -88,7 +88,7 @@ def _does(spider: type[Spider], name: str) -> bool:
 
 
 def complete(spider: Spider, arguments: SpiderArguments) -> None:
-    """Set what the constructor did not take. Start URLs that the constructor has made itself stay."""
+    """Set the arguments that the constructor did not take. Start URLs that the constructor has set itself stay."""
     for name, value in arguments.left.items():
         if name != "start_urls":
             _set(spider, name, value)
@@ -105,8 +105,8 @@ def _set(spider: Spider, name: str, value: Any) -> None:
 
 
 def _start_as_before(spider: Any) -> None:
-    """Call the spider's `start_requests()`. Current Scrapy ignores it, and a spider that has only this method would
-    crawl its start URLs instead.
+    """Make the spider start with its `start_requests()`. Current Scrapy ignores that method, and would crawl the
+    start URLs instead.
     """
 
     async def start() -> AsyncIterator[Any]:

@@ -22,8 +22,8 @@ log = Logger()
 
 
 def note_stopping(folder: Path, why: str) -> None:
-    """Note why the attempt is asked to stop, unless a reason is noted already. Errors are logged only, so that a full
-    disk keeps no attempt from being stopped.
+    """Note why the attempt is asked to stop, unless a reason is noted already. Errors are only logged: even with a
+    full disk the attempt must be stopped.
     """
     try:
         _write_reason(folder, why)
@@ -78,7 +78,9 @@ class InstallingError(NodeUnfitError):
 
 
 def fault_of(error: BaseException | None) -> Fault:
-    """Whose fault the error is. A file in the place of one of an attempt's own files was put there by its job."""
+    """Whose fault the error is. If another file is in the place of one of an attempt's own files, its job put it
+    there.
+    """
     if isinstance(error, HostileFileError | FileExistsError):
         return "job"
     return "node" if isinstance(error, NodeUnfitError | OSError | MemoryError | sqlite3.Error) else "job"

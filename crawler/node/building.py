@@ -71,7 +71,7 @@ PASSED_ON = (
     "HTTP_PROXY",
     "NO_PROXY",
 )
-#: A variable of tests that this process gets, besides those for uv.
+#: A variable that only tests set. This process gets it besides those for uv.
 OF_TESTS = "DISCOVERYBOT_CRASH_PLAN"
 
 
@@ -93,7 +93,7 @@ class BuildPlan(BaseModel):
     #: Prefixes of the URLs that requirements can name directly.
     sources: tuple[str, ...] = ()
     from_source: bool = False
-    #: Pythons beside the node's own: `found`, `download`, and folders that have some.
+    #: Sources of Python besides the node's own: `found`, `download`, and folders with interpreters.
     pythons: tuple[str, ...] = (FOUND,)
     #: Bytes that stay free on the disk, and most bytes of an environment.
     keep_free: int = 0
@@ -127,8 +127,8 @@ class UnbuildableError(EggError):
 _COMMENT = re.compile(r"(^|\s)#.*")
 _HASH = re.compile(r"\s--hash[= ]\S+")
 _INDEX = re.compile(r"(-i|--index-url|--extra-index-url)[= ]+(?P<url>\S+)")
-#: With these, uv would fetch another URL than the one that was checked: it puts in variables of its environment,
-#: which has the indexes' passwords, and follows `..` to folders that are not allowed.
+#: Signs of a URL that uv would fetch from elsewhere than was checked: uv replaces variables with those of its
+#: environment, which has the indexes' passwords, and follows `..` to folders that are not allowed.
 _MISLEADING = re.compile(r"\$\{|\\|/\.\.")
 
 
@@ -179,7 +179,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_known_index(line: str, plan: BuildPlan) -> bool:
-    """Whether it only names an index that the node uses anyway."""
+    """Whether the line only names an index that the node uses anyway."""
     index = _INDEX.fullmatch(line)
     known = {url.rstrip("/") for url in (plan.index_url, *plan.extra_index_urls)}
     return index is not None and index["url"].rstrip("/") in known
@@ -241,10 +241,10 @@ def _pins(resolved: str) -> dict[str, str]:
     return pins
 
 
-#: Our renderer cannot work with an older one, and a project that has an older one could fetch nothing.
+#: The renderer's requirement. Our renderer cannot work with an older one: the project could fetch nothing.
 RENDERER = "scrapy-playwright>=0.0.48,<0.1"
 _RENDERERS = [f"0.0.{number}" for number in range(48, 200)]
-#: What it needs. Where it is replaced by a newer release, the pinned versions of these fit the older one only.
+#: What scrapy-playwright needs. If it is replaced by a newer release, pins of these packages fit only the older one.
 _OF_RENDERER = frozenset({"greenlet", "playwright", "pyee"})
 
 
@@ -266,7 +266,7 @@ def _raised(lines: list[str], log: Log) -> list[str]:
     return [*(_at_least(line, _OF_SCRAPY) for line in lines if line not in old), RAISED, *_NEEDED_ONCE]
 
 
-#: What Scrapy needs. Where it is replaced by a newer release, the pinned versions of these fit the older one only.
+#: What Scrapy needs. If Scrapy is replaced by a newer release, pins of these packages fit only the older one.
 _OF_SCRAPY = frozenset(
     {
         *("attrs", "automat", "cffi", "constantly", "cryptography", "cssselect", "h2", "hpack", "hyperframe"),
@@ -275,7 +275,7 @@ _OF_SCRAPY = frozenset(
         *("pyparsing", "queuelib", "service-identity", "six", "tldextract", "twisted", "w3lib", "zope-interface"),
     }
 )
-#: What older Scrapys depended on, and projects have imported without naming it.
+#: Former dependencies of Scrapy that projects have imported without declaring them.
 _NEEDED_ONCE = ("six",)
 
 
@@ -295,19 +295,19 @@ _OLDEST_OF = frozenset({">=", ">", "==", "~="})
 
 
 def _without_limit(line: str) -> str:
-    """The line without what keeps later versions out."""
+    """The line without its upper limits on versions."""
     wanted = _requirement(line)
     if not wanted.url:
         versions = (part.version for part in wanted.specifier if part.operator in _OLDEST_OF)
-        # what is behind a plus cannot be compared
+        # a local version, the part after a plus sign, cannot be compared
         oldest = (version.removesuffix(".*").partition("+")[0] for version in versions)
         wanted.specifier = SpecifierSet(",".join(f">={version}" for version in oldest))
     return str(wanted)
 
 
 def _scrapy(lines: Iterable[str], plan: BuildPlan) -> str:
-    """The additional requirement of a Scrapy that a node can run. Unless the project chooses a version, it is not
-    later than the node's own, which is the latest that was tested. It is resolved together with all others.
+    """The requirement for a Scrapy that a node can run. Unless the project chooses a version, it is not later than
+    the node's own, which is the latest that was tested. It is resolved together with all other requirements.
     """
     return f"scrapy>={OLDEST_SCRAPY}" if _chooses_scrapy(lines) else f"scrapy>={OLDEST_SCRAPY},<={plan.scrapy}"
 
@@ -371,16 +371,16 @@ def _ways(lines: list[str], said: Conditions, plan: BuildPlan) -> Iterator[Way]:
     """The ways to meet the requirements, the best first. If the project names a date, it applies to each."""
     stack = read_stack(said.stack)
     if stack is not None and not said.exclude_newer:
-        otherwise = f"they cannot be met with what the stack {said.stack} has: now with what there is today"
+        otherwise = f"they cannot be met with the versions of stack {said.stack}; trying today's versions"
         can_run = Version(stack.scrapy) >= OLDEST_SCRAPY
         nearest = f"scrapy~={stack.scrapy}.0" if can_run else RAISED
         yield Way([] if _chooses_scrapy(lines) else [nearest], stack.date if can_run else "", otherwise)
     yield Way([_scrapy(lines, plan)], raised_day(said.exclude_newer))
 
 
-# --- one environment: complete or not there at all
+# --- one environment: complete, or absent
 
-#: To be raised when a release puts something else into environments.
+#: Increase this when a release puts something else into environments.
 _FORMAT = 1
 #: Prefix of folders that are not complete; they are removed when Scrapyd starts.
 INCOMING = ".incoming-"
@@ -399,7 +399,7 @@ def build(plan: BuildPlan, log: Log) -> Path:
     if (python := choose(said, plan.pythons, plan.folder)) is None:
         python = _brought(plan, said, log)
     to_render = [*_TO_RENDER.values()] if "scrapy-playwright" in _names(lines) else []
-    # the digest has the Python that was chosen, not what the project says of it
+    # the digest contains the Python that was chosen, not the project's own wish
     decisive = filter(None, (raised_day(said.exclude_newer), said.stack, *to_render))
     asked = _digest([*sorted(lines), *decisive], plan, python)
     is_locked = bool(lines) and all("--hash" in line for line in lines)
@@ -447,7 +447,7 @@ def _build(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> Path:
 
 
 def _resolved(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> tuple[Way, str]:
-    """The first way in which they can be met, and the lock that it makes. Raises `EggError`."""
+    """The first way that meets the requirements, and the lock file that results. Raises `EggError`."""
     *better, last = _ways(lines, said, plan)
     for way in better:
         try:
@@ -458,8 +458,8 @@ def _resolved(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> tu
 
 
 def _suited(lines: list[str], way: Way, uv: Uv) -> tuple[Way, str]:
-    """Resolve the requirements, with the limits that the resulting Scrapy needs if they contradict nothing. Raises
-    `EggError`.
+    """Resolve the requirements. If the resulting Scrapy needs limits on other packages, resolve them again with
+    these, unless they contradict the project's. Raises `EggError`.
     """
     resolved = uv.resolve([*lines, *way.added], way.date)
     if limits := _suiting(_pins(resolved)):
@@ -491,7 +491,7 @@ def _put(new: Path, content: Path) -> None:
     try:
         new.rename(content)
     except OSError:
-        if not content.exists():  # or somebody else was faster
+        if not content.exists():  # unless another build was faster
             raise
 
 
@@ -564,9 +564,9 @@ _MOST_TOLD, _MOST_LOG = 2000, 256 << 10
 #: Bytes of the cache, above which it is emptied.
 _MOST_CACHE = 4 << 30
 CACHE, _CACHE_LOCK = ".cache", ".cache.lock"
-#: How uv says that the disk is full: as the system does.
+#: uv's message for a full disk, which is the system's.
 _FULL = os.strerror(errno.ENOSPC)
-#: How uv says that an index does not answer, or fails.
+#: uv's messages for an index that does not answer, or fails.
 _AWAY = (
     "error sending request",
     "HTTP status server error",
@@ -594,7 +594,7 @@ class Log:
 
 
 class Uv:
-    """`work` is an empty folder for what it writes."""
+    """Runs uv. `work` is an empty folder for its files."""
 
     def __init__(self, plan: BuildPlan, work: Path, log: Log, python: Python | None = None) -> None:
         self.plan = plan
@@ -607,14 +607,14 @@ class Uv:
     def bring_python(self, wanted: str) -> None:
         """Download a Python in this range of versions. Raises `EggError`."""
         place = ["--install-dir", str(self.plan.folder / BROUGHT), "--no-bin"]
-        self.log.say(f"bringing a Python {wanted}")
-        self._uv(["python", "install", *place, wanted], "no Python that fits can be brought")
+        self.log.say(f"downloading Python {wanted}")
+        self._uv(["python", "install", *place, wanted], "no suitable Python can be downloaded")
 
     def resolve(self, lines: list[str], date: str) -> str:
-        """The lock. Raises `EggError` in uv's words."""
+        """Resolve the requirements into a lock file. Raises `EggError` with uv's message."""
         asked, target = self.work / "asked.txt", self.work / "lock.txt"
         asked.write_text("".join(f"{line}\n" for line in lines))
-        target.unlink(missing_ok=True)  # uv would keep the versions in it
+        target.unlink(missing_ok=True)  # otherwise uv keeps its versions
         quiet = ["--no-header", "--no-annotate", "--quiet", "--output-file", str(target)]
         self.log.say(f"resolving the requirements{' as of ' * bool(date)}{date}")
         self._uv(["pip", "compile", *quiet, *_until(date), str(asked)], "the requirements cannot be met")
@@ -659,7 +659,7 @@ class Uv:
             text = _readable("".join(said)) or f"uv ended with {code}"
             _require_room(self.plan)
             words = _last_words(said) if "Git operation failed" in text else text
-            if any(away in text for away in _AWAY):  # nothing is wrong with the project
+            if any(away in text for away in _AWAY):  # the project is not at fault
                 raise OSError(errno.EHOSTUNREACH, f"{_UNREACHED}. The resolver says: {words}")
             if _FULL in text:
                 raise OSError(errno.ENOSPC, text)
@@ -709,14 +709,14 @@ class Uv:
         except EggError as error:
             if not isinstance(error, UnbuildableError) or _BUILD_LIMITS in self._env:
                 raise
-            self.log.say("cannot be built with the setuptools of today; once more with that of its time")
+            self.log.say("cannot be built with today's setuptools; trying once more with an older one")
             limits = self.work / "build-limits.txt"
             limits.write_text(_OLD_SETUPTOOLS)
             self._env[_BUILD_LIMITS] = str(limits)
             try:
                 self.run(command, failed)
             except EggError:
-                raise error from None  # the second may say no more than that the old one does not suit it
+                raise error from None  # the second error may only say that the old setuptools does not fit
 
     def _source(self) -> list[str]:
         """Options for where packages come from, in addition to those in the environment, and for builds."""
@@ -744,12 +744,12 @@ def _until(date: str) -> list[str]:
     return ["--exclude-newer", date] if date else []
 
 
-#: Variable with the file of limits for what builds sources.
+#: Variable with the path of a file that limits the versions of build tools.
 _BUILD_LIMITS = "UV_BUILD_CONSTRAINT"
 #: The last setuptools with `use_2to3`, which Python 3.12 cannot import; and the last series with `pkg_resources`.
 _OLD_SETUPTOOLS = "setuptools<58; python_version < '3.12'\nsetuptools<81; python_version >= '3.12'\n"
 _BUILDING = r"Failed to (?:download and )?build `(?P<name>[\w.-]+==[^\s`]+)`"
-#: Minor version of the oldest Python 3 for which wheels are looked for, and the most seconds for each.
+#: Minor version of the oldest Python 3 whose wheels are searched for, and the most seconds for each search.
 _OLDEST_ASKED, _ASKED = 6, 20
 _ERROR = re.compile(r"\w*(?:Error|Exception|error|fatal)\b.*: \S")
 _MOST_LAST_WORDS = 300
@@ -762,8 +762,8 @@ def _last_words(said: list[str]) -> str:
     return wrong[-1][:_MOST_LAST_WORDS] if wrong else "none"
 
 
-_UNREACHED = "this node does not reach an index or a repository: look whether it may, and deploy again when it does"
-#: Patterns of uv's messages, each with a code and what to do; the first match counts. `{name}` is what it has found.
+_UNREACHED = "this node cannot reach an index or a repository: check its network access, and deploy again"
+#: Patterns of uv's messages, each with a code and advice. The first match counts; `{name}` stands for its group.
 _REMEDIES = (
     (
         r"Git operation failed",
@@ -788,7 +788,11 @@ _REMEDIES = (
         Reason.REQUIREMENTS_UNMET,
         "the node's index has no {name}: ask for a release that it has",
     ),
-    (r"Hash mismatch", Reason.REQUIREMENTS_UNMET, "what the node's index has is not what was locked: lock it anew"),
+    (
+        r"Hash mismatch",
+        Reason.REQUIREMENTS_UNMET,
+        "the node's index has other files than those that were locked: lock the requirements again",
+    ),
     (
         r"current Python version \((?P<name>\S+)\) does not satisfy",
         Reason.PYTHON_MISSING,
@@ -803,7 +807,7 @@ _REMEDIES = (
 
 
 def _remedy(said: str) -> tuple[Reason, str]:
-    """The code for a message of uv, and what to do about it, to be put before uv's own words; empty if unknown."""
+    """The code for a message of uv, and advice to be put before uv's own words; the advice is empty if unknown."""
     for words, reason, remedy in _REMEDIES:
         if found := re.search(words, said):
             return reason, f"{remedy.format(**found.groupdict())}. The resolver says: "
@@ -853,7 +857,7 @@ class _Watch:
 
 def _limit() -> None:
     for limit, most in ((resource.RLIMIT_DATA, _MEMORY), (resource.RLIMIT_FSIZE, _FILE), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # there is a lower one, or the system knows none
+        with suppress(ValueError, OSError):  # the limit is lower already, or unknown to this system
             resource.setrlimit(limit, (most, most))
 
 
@@ -891,7 +895,7 @@ def _clear_cache(folder: Path) -> None:
 
 # --- the process
 
-#: Why this node cannot, by the number of the error.
+#: Why this node cannot build, by the number of the error.
 _UNFIT = {
     errno.ENOSPC: Reason.DISK_FULL,
     errno.EHOSTUNREACH: Reason.INDEX_UNREACHABLE,

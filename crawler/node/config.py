@@ -1,5 +1,5 @@
-"""Scrapyd's configuration on this node: the file says what is plugged in; ports, folders and passwords come from the
-environment.
+"""Scrapyd's configuration on this node: scrapyd.conf says which of our classes are used; ports, folders and passwords
+come from the environment.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class NodeConfigError(ConfigError):
 
 
 class NodeConfig(Config):
-    """Scrapyd's `config`, in which the environment's settings win. Scrapyd hands it to every plugged-in class, and
-    these take `settings` from it.
+    """Scrapyd's `config`, with the settings of the environment taking precedence. Scrapyd hands it to every class
+    that its configuration names, and these take `settings` from it.
 
-    Scrapyd runs any egg that it is sent, so it never listens without a password: raises `NodeConfigError` if there is
-    none.
+    Scrapyd runs any egg that is uploaded, so it never listens without a password. Raises `NodeConfigError` if there
+    is none.
     """
 
     def __init__(self, config: Config, settings: ScrapydSettings) -> None:
@@ -58,27 +58,27 @@ class NodeConfig(Config):
 
 # --- the variables of a spider's process: it runs other people's code, so only listed ones of Scrapyd's are passed on
 
-#: Needed by Python, the C library and OpenSSL, and no secret of anybody.
+#: Needed by Python, the C library and OpenSSL, and never secret.
 _SYSTEM = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV"})
 _SYSTEM_PREFIXES = ("LC_", "PYTHON", "SSL_CERT_")
 _OURS = frozenset(name.upper() for name in NodeSettings.model_fields) | {"DISCOVERYBOT_CRASH_PLAN"}
 
 
 def allowed(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The part of `environ` that code we did not write may see."""
+    """The part of `environ` that other people's code may see."""
     listed = _SYSTEM | _OURS
     return {name: value for name, value in environ.items() if name in listed or name.startswith(_SYSTEM_PREFIXES)}
 
 
 class NodeEnvironment(Environment):
-    """Scrapyd's environment, limited to the allow-list. It prunes no logs: Scrapyd's prunes those of running jobs."""
+    """Scrapyd's environment, limited to the allow-list. Unlike Scrapyd's it prunes no logs: those may be in use."""
 
     def __init__(self, config: NodeConfig) -> None:
-        # the URL contains the password of its file, which spiders may be unable to read
+        # the URL has its password from a file that spiders may be unable to read
         url = config.settings.http_cache_redis_url
         cache = {"HTTP_CACHE_REDIS_URL": url} if url else {}
         rules = {NODE_RULES: NodeRules.of(config.settings).to_json()}
-        # prints must reach the log when they happen, not when the process ends, if it ends of itself at all
+        # printed lines must reach the log at once, not when the process ends, which it may never do by itself
         super().__init__(config, initenv={**allowed(), **cache, **rules, "PYTHONUNBUFFERED": "1"})
 
     def for_project(self, project: str, version: str | None = None) -> dict[str, str]:

@@ -44,15 +44,15 @@ class EggMissingError(LookupError):
 
 
 class EggStorage(FilesystemEggStorage):
-    """Stores an egg as a whole. Scrapyd's storage writes into the egg's own file: an upload that is cut short, by a
-    kill or a full disk, leaves half an egg as the newest version, and spiders that start then get that half.
+    """Stores eggs atomically. Scrapyd's storage writes into the egg's own file: if that is cut short by a kill or a
+    full disk, half an egg is the newest version, and spiders that start then get it.
 
     Here an egg is staged first, so that it can be examined before it is a version. Every method raises
     `DirectoryTraversalError` for a project or version whose name cannot be that of a file.
     """
 
     def put(self, eggfile: BinaryIO, project: str, version: str) -> None:
-        """Store the egg, or replace it, or leave all as it was. Raises `OSError`."""
+        """Store or replace the egg; if this fails, nothing has changed. Raises `OSError`."""
         staged = self.stage(lambda file: shutil.copyfileobj(eggfile, file))
         try:
             self.put_staged(staged, project, version)
@@ -74,7 +74,7 @@ class EggStorage(FilesystemEggStorage):
 
     @state_change("node.add_version")
     def put_staged(self, staged: Path, project: str, version: str) -> None:
-        """Let a staged egg be the project's `version`. Raises `OSError`."""
+        """Make a staged egg the project's `version`. Raises `OSError`."""
         path = self.path(project, version)
         path.parent.mkdir(exist_ok=True)
         staged.replace(path)
@@ -124,7 +124,7 @@ class EggStorage(FilesystemEggStorage):
 
     @state_change("node.discard_version")
     def discard(self, *staged: Path) -> None:
-        """Remove staged eggs; by default all, for a killed Scrapyd may have left some."""
+        """Remove staged eggs; by default all, which a killed Scrapyd may have left."""
         for file in staged or Path(self.basedir).glob(f"{_INCOMING}*"):
             file.unlink(missing_ok=True)
 
@@ -151,27 +151,27 @@ def stored_version(version: str) -> str:
 
 # --- the spiders of each egg are noted beside it, so that it is unpacked and imported once, not at every start
 
-#: To be raised when a release finds out more about an egg, so that every egg is examined again.
+#: Increase this when a release finds out more about eggs, so that every egg is examined again.
 _FORMAT = 5
 _INFOS = TypeAdapter(list[SpiderInfo])
 NO_SPIDERS = b"[]"
-#: Bytes; twice the most that a listing can have (`crawler.node.spawn`).
+#: Most bytes of a listing's file: twice what a listing can have (`crawler.node.spawn`).
 MAX_LISTING = 16 << 20
 
 
 class Leniency(NamedTuple):
     """What a lenient node has changed so that an egg can be run."""
 
-    #: Distributions that it imports and does not declare.
+    #: Distributions that the egg imports without declaring them.
     added: tuple[str, ...] = ()
-    #: The day (ISO) of the versions that it depends on.
+    #: The day (ISO date) whose latest versions are installed.
     as_of: str = ""
-    #: Packages whose pinned versions cannot be built: later ones are taken.
+    #: Packages whose pinned versions cannot be built, so that later ones are taken.
     raised: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        """Lines for the end of its requirements."""
+        """Lines to be added to the end of its requirements."""
         return [*self.added, *Conditions(exclude_newer=self.as_of, at_least=" ".join(self.raised)).comments]
 
 
@@ -207,8 +207,8 @@ class EggContents:
         self._described: dict[Path, tuple[Contents, bool, bytes]] = {}
 
     def describe(self, project: str, version: str, *, latest: bool) -> bytes:
-        """The spiders of a version as a JSON array, empty if they are not known. It is made once: a version can have
-        tens of thousands, and Scrapyd does nothing else during that time.
+        """The spiders of a version as a JSON array, empty if they are not known. The result is kept: a version can
+        have tens of thousands of spiders, and Scrapyd is blocked while it makes the array.
         """
         path, contents = self._storage.listing_path(project, version), self.get(project, version)
         if contents is None:

@@ -1,5 +1,5 @@
-"""How crawls are forked, on Scrapyd's side: a zygote is kept warm and asked for forks, and each crawl is watched from
-the moment of its request.
+"""How crawls are forked, on Scrapyd's side. A warm zygote (a process with all imports done) is asked for forks, and
+each crawl is watched from that request on.
 """
 
 # mypy: allow-untyped-calls, disable-error-code="misc"
@@ -48,10 +48,10 @@ from gateway.process import CAN_MIND
 
 log = Logger()
 
-#: Seconds before a zygote is started that follows one which died without having forked; doubled each time.
+#: Seconds to wait before replacing a zygote that has died without having forked; doubled each time.
 BACKOFF_BASE = 1.0
 BACKOFF_MAX = 60.0
-#: How many zygotes in a row have to die without having forked before that is an error: one may die by accident.
+#: It is an error if so many zygotes in a row die without having forked. A single one may die by accident.
 _TOO_MANY = 2
 _ZYGOTE = "crawler.node.zygote"
 _PLAIN = ProjectCode()
@@ -61,7 +61,9 @@ NOTHING_TOLD = "it ended before it could tell its spiders"
 
 
 class ForkServer:
-    """Keeps a zygote that forks crawls with all of `runner` imported; without one, it executes their commands."""
+    """Keeps a zygote that forks crawls with all of `runner` imported. If `runner` is `None`, it forks processes that
+    execute their commands.
+    """
 
     def __init__(
         self,
@@ -97,20 +99,20 @@ class ForkServer:
             self._restart.cancel()
 
     def retire(self) -> None:
-        """Start no more, and let what there is end with the last of its crawls."""
+        """Start no more zygotes, and let the present ones end with the last of their crawls."""
         self.stop()
         for zygote in filter(None, (self._current, self._next)):
             zygote.retire()
 
     @property
     def is_warm(self) -> bool:
-        """Whether the zygote has done its imports, and forks at once."""
+        """Whether the zygote has done its imports, so that it forks at once."""
         return self._current is not None and self._current.ready
 
     def fork(self, protocol: ProcessProtocol, start: Start) -> bool:
         """Have the crawl forked; false if there is no zygote now. Raises `OSError` if its log cannot be opened.
 
-        The crawl is started once, or its end is reported, also if the zygote dies.
+        Even if the zygote dies, the crawl is started once or its end is reported.
         """
         if self._current is None:
             return False
@@ -190,7 +192,7 @@ class ForkServer:
 
 #: Bytes of a warm process, rounded up: its proportional set size is 72 MiB with five of them.
 WARM_BYTES = 80 << 20
-#: All warm processes together can take the memory divided by this.
+#: All warm processes together can take this share of the memory: 1/`_SHARE`.
 _SHARE = 8
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -204,7 +206,7 @@ def room_for_warm() -> int:
 
 
 class WarmVenvs:
-    """Fork servers of the virtual environments that were used last: each has a Python, and a Scrapy, of its own."""
+    """Fork servers of the virtual environments that were used last: each has its own Python and Scrapy."""
 
     def __init__(self, most: int, make: Callable[[ProjectCode], ForkServer]) -> None:
         self._most = most
@@ -213,7 +215,7 @@ class WarmVenvs:
         self._servers: dict[ProjectCode, ForkServer] = {}
 
     def get(self, code: ProjectCode) -> ForkServer | None:
-        """The one for this environment if it is warm. If there is none, one is started for crawls that come later."""
+        """The server for this environment, if it is warm. If there is none, one is started for later crawls."""
         if not self._most:
             return None
         server = self._servers.pop(code.base, None)
@@ -229,17 +231,17 @@ class WarmVenvs:
             server.stop()
 
     def _retire_some(self) -> None:
-        """Retire the servers that are too many, and those whose environment was removed."""
+        """Retire surplus servers, and servers whose environment was removed."""
         removed = [code for code in self._servers if code.venv is not None and not code.venv.is_dir()]
         for code in dict.fromkeys([*removed, *list(self._servers)[: -self._most]]):
             self._servers.pop(code).retire()
 
 
-# --- one zygote: its process, its socket, and the crawls it was asked to fork
+# --- one zygote: its process, its socket, and the crawls that it was asked to fork
 
 #: Seconds that a zygote has for its imports.
 WARM_UP = 60.0
-#: Seconds between two questions whether it is still there; each has to be answered before the next.
+#: Seconds between two pings. Each has to be answered before the next.
 PULSE = 10.0
 
 
@@ -255,7 +257,7 @@ class ZygoteProcess(Int32StringReceiver):
         self._owner = owner
         self._process = process
         self._retired = False
-        #: Requests that were not answered yet, with the descriptors that are closed after the answer.
+        #: Requests without an answer so far, with the descriptors to close after the answer.
         self._asked: dict[int, tuple[ForkedProcess | ForkedListing, ExitStack]] = {}
         self._running: dict[int, ForkedProcess | ForkedListing] = {}
         self._heard = True
@@ -268,7 +270,7 @@ class ZygoteProcess(Int32StringReceiver):
         with ours, theirs:
             # its output goes where Scrapyd's stderr goes
             pid = owner.account.start(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
-            # its group must not be killed: a process that it has just forked is in it for a moment
+            # a child is in the zygote's group for a moment after its fork, so the group must not be killed
             zygote = cls(owner, watch(pid, ProcessProtocol(), owner.account, ends_group=False))
             _connect(ours, zygote)
         return zygote
@@ -317,12 +319,14 @@ class ZygoteProcess(Int32StringReceiver):
         self.sendString(json.dumps(request).encode())
 
     def retire(self) -> None:
-        """End once the last of its crawls has."""
+        """Let the zygote end with the last of its crawls."""
         self._retired = True
         self._leave()
 
     def kill(self) -> None:
-        """Kill the zygote, and so end its socket. The socket must not end otherwise: a living zygote may yet fork."""
+        """Kill the zygote, which also ends its socket. The socket must not be closed first: a living zygote could
+        still fork.
+        """
         log.error("zygote {pid} does not answer", pid=self.pid)
         with suppress(ProcessExitedAlready, ProcessLookupError):
             self._process.signalProcess(signal.SIGKILL)
@@ -386,7 +390,7 @@ class ZygoteProcess(Int32StringReceiver):
 
 
 def _connect(ours: socket.socket, protocol: Protocol) -> None:
-    """Pass to `protocol` what arrives from the other end. The caller can close `ours` afterwards."""
+    """Pass what arrives at the socket to `protocol`. The caller can close `ours` afterwards."""
     ours.setblocking(False)  # noqa: FBT003 - takes no keyword
     factory = Factory.forProtocol(lambda: protocol)
     factory.noisy = False
@@ -396,8 +400,8 @@ def _connect(ours: socket.socket, protocol: Protocol) -> None:
 class ForkedListing(Protocol):
     """A forked process that lists spiders by running `command`, in `folder` if that is not `None`.
 
-    `result` is what it has written once it has ended, or `CommandError` if it was killed. Processes that it has
-    started can keep its output open. Nothing waits for these: its minder ends them.
+    Once the process has ended, `result` is its output, or `CommandError` if it was killed. Processes that it has
+    started can keep the output open; this does not wait for them, because the minder ends them.
     """
 
     transport: Any
@@ -409,7 +413,7 @@ class ForkedListing(Protocol):
         self.started: Deferred[int] = Deferred()
         #: What it writes to stderr.
         self.complaint = Complaint()
-        #: Why it has not answered, if it was not killed.
+        #: Why there is no answer, unless the process was killed.
         self.problem = NOTHING_TOLD
         self.account = account
         self._written = bytearray()
@@ -420,7 +424,7 @@ class ForkedListing(Protocol):
         self._timer: DelayedCall = reactor.callLater(COMMAND_TIMEOUT, self.kill, late, Reason.TIME_LIMIT)
 
     def kill(self, why: str = "stopped", reason: Reason = Reason.PROCESS_CRASHED) -> None:
-        """End it, and what it has started in its group."""
+        """Kill the process and its process group."""
         self._killed = self._killed or CommandError(why, reason)
         if self._pid is not None:
             with suppress(ProcessLookupError):
@@ -430,11 +434,11 @@ class ForkedListing(Protocol):
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._written += data
         if len(self._written) > MAX_OUTPUT:
-            self.kill("it says too much")
+            self.kill("its output is too long")
 
     def _end(self) -> None:
-        """Give the result. This is only called once the process has ended or was killed, because the caller may then
-        remove the egg.
+        """Give the result. Call this only once the process has ended or was killed: the caller may then remove the
+        egg.
         """
         if self._is_over:
             return
@@ -462,7 +466,7 @@ class ForkedListing(Protocol):
         self._end()
 
     def lose_zygote(self) -> None:
-        """Called when the zygote is gone: kill the process, if there is one, because nobody will report its end."""
+        """Called when the zygote is gone: kill the process, because nobody will report its end."""
         if self._pid is not None:
             self.kill("what it was forked from has died")
         self._end()
@@ -490,7 +494,7 @@ class Complaint(Protocol):
 
 
 def read_rest(end: Protocol) -> None:
-    """Read what was written so far and then stop: other processes may keep the other end open for ever."""
+    """Read what was written so far, and stop. Other processes may keep the other end open for ever."""
     transport: Any = end.transport
     if transport is None or transport.disconnected:
         return
@@ -502,7 +506,7 @@ def read_rest(end: Protocol) -> None:
     transport.abortConnection()
 
 
-# --- one crawl that is forked from a zygote, from the moment at which it was asked for
+# --- one crawl that is forked from a zygote, from the request on
 
 #: Seconds between two checks whether a process that lost its zygote has ended.
 WATCH_INTERVAL = 0.5
@@ -548,9 +552,9 @@ class Start(NamedTuple):
 
 
 class ForkedProcess:
-    """A transport for `ProcessProtocol`. Signals that come before there is a process are sent when there is one."""
+    """A transport for `ProcessProtocol`. Signals that are sent too early are delivered once the process exists."""
 
-    #: Whether a minder ends all that the process has started once it has ended.
+    #: Whether a minder ends everything that the process has started, once it has ended.
     is_minded = CAN_MIND
 
     def __init__(self, protocol: ProcessProtocol, start: Start) -> None:
@@ -561,7 +565,7 @@ class ForkedProcess:
         self._alive = True
         self._early: int | None = None
         self._watch: LoopingCall | None = None
-        protocol.transport = self  # type: ignore[assignment]  # it has all that is used of a transport
+        protocol.transport = self  # type: ignore[assignment]  # it has all that is used here
 
     def signalProcess(self, signal_id: str | int) -> None:  # noqa: N802 - Twisted's name
         """Signal the process alone. Raises `ProcessExitedAlready`."""
@@ -584,7 +588,7 @@ class ForkedProcess:
         self.pid = pid
         try:
             self._protocol.makeConnection(self)
-        except Exception:  # noqa: BLE001 - the process runs, so its end must be handled all the same
+        except Exception:  # noqa: BLE001 - the process runs, so its end must be handled
             log.failure("{pid} has started, but its protocol could not be informed", pid=pid)
         if self._early is not None:
             with suppress(ProcessLookupError):
@@ -597,8 +601,8 @@ class ForkedProcess:
         self._end(ended_reason(status))
 
     def lose_zygote(self) -> None:
-        """Called when the zygote is gone, so nobody will report the end of the process. Watch its lock instead, after
-        the launcher's own copy of it is closed.
+        """Called when the zygote is gone, so nobody will report the end of the process. Its lock is watched instead,
+        after the launcher's own copy of the lock is closed.
         """
         if self.pid is None:
             self._decide()
@@ -619,8 +623,8 @@ class ForkedProcess:
             self._end(NotStartedError(f"{error}", fault_of(error)))
 
     def _decide(self) -> None:
-        """Find out whether a zygote that has died without an answer had forked. A forked child writes its process id
-        into the mark before it closes the zygote's socket, so without an id there is no child.
+        """Find out whether a zygote that died without an answer had forked. A forked child writes its process id into
+        the mark before it closes the zygote's socket, so without an id there is no child.
         """
         pid, _ = read_mark(self.start.folder)
         if pid is None:

@@ -1,12 +1,14 @@
-"""`python -m crawler.node.keeper COMMAND…`: become COMMAND as the user to whom the data belong, and leave beside it
-the *keeper*: the only process of a node that can start others as the users of `NODE_UIDS`.
+"""`python -m crawler.node.keeper COMMAND…`: becomes COMMAND as the user who owns the data, and leaves a *keeper*
+beside it: the only process of a node that can start others as the users of `NODE_UIDS`.
 
-It is started first, as root; of root's rights, `CAP_SETUID` and `CAP_SETGID` are enough. It shares two socket pairs
-with COMMAND, which hands its ends down to Scrapyd: one for questions, each with one answer, and one on which the
-keeper reports processes that have ended. It acts for no user outside of `NODE_UIDS`. On a user's processes and
-folders it acts as that user, so it needs no further right. These processes cannot signal or trace it meanwhile,
-because its real and saved user stays its own. For the same reason the kernel would let it signal root's processes as
-well. So it signals one process at a time, after it has checked that the process is that user's (`Processes`).
+It is started first, as root; of root's rights it needs only `CAP_SETUID` and `CAP_SETGID`. It shares two socket pairs
+with COMMAND, which passes its ends on to Scrapyd. One is for questions, each with one answer. On the other one the
+keeper reports processes that have ended.
+
+The keeper acts for no user outside of `NODE_UIDS`. To act on a user's processes and folders it becomes that user, so
+it needs no further right. It changes only its effective user; its real and saved user stay the same, so that the
+user's processes can neither signal nor trace it. For the same reason the kernel would let it signal root's processes
+as well. So it signals one process at a time, after checking that the process is that user's (`Processes`).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ MOST_FDS = 4
 UMASK, THEIR_UMASK = 0o027, 0o007
 #: `PR_SET_NO_NEW_PRIVS` of Linux's prctl(2).
 _SET_NO_NEW_PRIVS = 38
-#: Exit code of a process that has weighed others, and found them too heavy.
+#: Exit code of a process that has measured others, and found that they hold more memory than the limit.
 MORE = 3
 #: Folders in which every user can leave files.
 SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only what is the user's own is removed
@@ -61,7 +63,7 @@ class KeeperError(RuntimeError):
 
 @contextmanager
 def acting_as(uid: int, gid: int) -> Iterator[None]:
-    """Have the rights of that user and group, and no other."""
+    """Have the rights of that user and group, and no others, during this block."""
     own_uid, own_gid = os.geteuid(), os.getegid()
     try:
         os.setegid(gid)
@@ -114,20 +116,20 @@ class _Child(NamedTuple):
 
 
 class Keeper:
-    """Answers Scrapyd until Scrapyd is gone. The processes that the keeper has started go on."""
+    """Answers Scrapyd until Scrapyd is gone. Processes that the keeper has started then continue."""
 
     def __init__(
         self, questions: socket.socket, ends: socket.socket, settings: NodeSettings, owner: os.stat_result
     ) -> None:
         self._questions, self._ends = questions, ends
         self._uids = settings.user_range
-        #: A limit that the kernel enforces, for commands that fork faster than Scrapyd's looks can notice.
+        #: A limit that the kernel enforces, because commands can fork faster than Scrapyd's checks notice.
         self._most_tasks = _TASKS * settings.node_slots * settings.crawl_max_processes
         #: Scrapyd's user and group; the group owns the files that the tailer ships.
         self._user, self._group = owner.st_uid, owner.st_gid
         #: Our children by process id.
         self._running: dict[int, _Child] = {}
-        #: Users of zygotes: the processes that a zygote has forked go on after its end.
+        #: Users of zygotes: processes that a zygote has forked outlive it.
         self._forking: set[int] = set()
         self._untold: deque[bytes] = deque()
         self._woken, self._wake = os.pipe()
@@ -187,11 +189,11 @@ class Keeper:
 
     def _reaches(self, uid: int, path: str) -> None:
         with acting_as(uid, uid):
-            os.stat(path)  # noqa: PTH116 - as it is in the answers
+            os.stat(path)  # noqa: PTH116 - the path comes from a question
 
     def _start(self, uid: int, command: dict[str, Any], fds: Sequence[int]) -> int:
-        """Start a command in a session of its own. Its `numbers` say what `fds` are: 0 (a zygote's socket, or a
-        crawl's variables), 1, 2, else the mark of a crawl.
+        """Start a command in a session of its own. `numbers` of the command says what `fds` are: 0 is a zygote's
+        socket or a crawl's variables, 1 and 2 are its output, any other is the mark of a crawl.
 
         This does not wait for the command's `exec`, because its user could stop the process before that.
         """
@@ -226,7 +228,7 @@ class Keeper:
 
     def _make_folder(self, uid: int, path: str, *, ours: bool = False) -> None:
         """Make a folder of this user, in which all new files belong to Scrapyd's group. With `ours`, make a folder of
-        Scrapyd's user that only this user can read besides.
+        Scrapyd's user that besides Scrapyd only this user can read.
         """
         user, group, mode = (self._user, uid, 0o2750) if ours else (uid, self._group, 0o2770)
         with acting_as(user, group):
@@ -265,12 +267,12 @@ class Keeper:
         that all users share.
         """
         if uid is not None and uid not in {*self._forking, *(other.uid for other in self._running.values())}:
-            with suppress(OSError):  # no room for a process; it is looked after again when the next one ends
+            with suppress(OSError):  # no room for a process; the end of the next one tries again
                 self._fork(lambda: _clear(uid))
 
     def _end_strays(self) -> None:
-        """Kill children that we have not forked: they became ours because their minder is gone. What a zygote has
-        forked is left alone, because it goes on without the zygote.
+        """Kill children that we have not forked: they became ours when their minder ended. Processes that a zygote
+        has forked are left alone, because they outlive it.
         """
         for stray in own_children() - self._running.keys():
             with suppress(psutil.Error, OSError):
@@ -285,7 +287,7 @@ class Keeper:
                 self._untold.popleft()
 
 
-# --- what its children do
+# --- what the keeper's children do
 
 
 class _Start(NamedTuple):
@@ -300,7 +302,7 @@ class _Start(NamedTuple):
     most_tasks: int
 
     def become(self) -> NoReturn:
-        """Be the command. Raises `OSError`."""
+        """Replace this process with the command. Raises `OSError`."""
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(self.standard.get(number, nowhere), number)
@@ -315,7 +317,7 @@ class _Start(NamedTuple):
         os.setresuid(self.uid, self.uid, self.uid)
         os.chdir(self.folder)
         restore_signals()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and so would the command
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
         os.execve(self.args[0], self.args, {**self.env, **mark})  # noqa: S606 - what Scrapyd would start itself
 
 
@@ -327,13 +329,13 @@ def _limit_tasks(most: int) -> None:
 
 def _require_access(path: str, mode: int) -> None:
     """Raises `OSError` unless the acting user has this access to `path`."""
-    os.stat(path)  # noqa: PTH116 - as it is in the questions
+    os.stat(path)  # noqa: PTH116 - the path comes from a question
     if not os.access(path, mode, effective_ids=True):
         raise PermissionError(13, f"Permission denied: {path}")
 
 
 def _wait_for_owner(pid: int) -> None:
-    """Wait until the process has changed to its user, and can be signalled. Until then it cannot be stopped."""
+    """Wait until the process has changed to its user. Before that it cannot be signalled."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         while process.uids().real == os.getuid() and process.status() != psutil.STATUS_ZOMBIE:
@@ -353,7 +355,7 @@ def _act(uid: int, act: Callable[[], Any], answer: int) -> None:
 
 
 def _clear(uid: int) -> None:
-    """Remove what the user has left in shared folders and in System V IPC before this call."""
+    """Remove what the user left in shared folders and System V IPC before this call."""
     began = time.time()
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -374,8 +376,8 @@ def _left_by(uid: int, before: float = math.inf) -> Iterator[Path]:
 
 
 def leave_keeper(settings: NodeSettings) -> dict[str, str]:
-    """Leave a keeper beside this process, and give up the rights of this process. Returns the variables by which
-    COMMAND finds the keeper. Raises `KeeperError`.
+    """Start a keeper beside this process, and give up this process's rights. Returns the variables by which COMMAND
+    finds the keeper. Raises `KeeperError`.
     """
     uids = settings.user_range
     if not uids:
@@ -435,12 +437,12 @@ def _require_right(uids: range) -> None:
 
 
 def main(command: list[str]) -> int:
-    """Become the command. Returns the exit code only if that fails."""
+    """Become the command. Returns an exit code only if that fails."""
     try:
         # this process cannot read the secrets' file, but Scrapyd's user may: settings are loaded without it
         secrets = {name: os.environ.pop(name) for name in ("DISCOVERYBOT_SECRETS",) if name in os.environ}
         environment = {**os.environ, **secrets, **leave_keeper(NodeSettings.load())}
-        os.execvpe(command[0], command, environment)  # noqa: S606 - who starts us says what it is
+        os.execvpe(command[0], command, environment)  # noqa: S606 - the caller chooses the command
     except (SettingsError, KeeperError) as error:
         sys.stderr.write(f"node: {error}\n")
     except IndexError:

@@ -1,4 +1,4 @@
-"""Scrapyd's launcher: one spider process per slot, and a slot that is always freed when its process ends."""
+"""Scrapyd's launcher: one spider process per slot. A slot is always freed when its process ends."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ log = Logger()
 
 
 class NodeLauncher(Launcher):
-    """Our attempts run with their mark, limits and exit report; any other job as Scrapyd would run it, but with its
-    output in its log, in a process group of its own, and with the allow-listed environment.
+    """Starts attempts with their mark, limits and exit report. Any other job runs as in Scrapyd, but its output goes
+    to its log, and it gets a process group of its own and the allow-listed environment.
     """
 
     def __init__(self, config: NodeConfig, app: Any) -> None:
@@ -49,10 +49,11 @@ class NodeLauncher(Launcher):
         self.settings = config.settings
         #: Attempts that a former Scrapyd has left running, by job id.
         self.orphans: dict[str, Orphan] = {}
-        #: Variables of attempts that wait for a slot, by job id. They are kept here and nowhere else.
+        #: Variables of attempts that wait for a slot, by job id. They are only in memory.
         self.environments: dict[str, dict[str, str]] = {}
         self._identity = as_variable(self.settings.bot_identity)
-        #: The process that crawls are forked from, with all that they need imported, and the one that starts others.
+        #: The warm process that crawls are forked from, with all imports done, and a small one that starts other
+        #: commands.
         self.warm: ForkServer | None = None
         self.starter: ForkServer | None = None
         most = self.settings.project_warm_processes if self.settings.node_fork else 0
@@ -69,7 +70,7 @@ class NodeLauncher(Launcher):
         if self.settings.node_fork:
             self.warm = ForkServer(self.runner, env, renew_after, account)
             self.warm.start()
-        if account.uid is None:  # else the keeper starts what is not forked, and is a small process itself
+        if account.uid is None:  # otherwise the keeper, itself a small process, starts what is not forked
             self.starter = ForkServer(None, env, renew_after, account)
             self.starter.start()
         super().startService()
@@ -107,12 +108,12 @@ class NodeLauncher(Launcher):
             self._get_message(slot)
 
     def _process_finished(self, _result: object, slot: int) -> None:
-        # as Scrapyd's method, but an error of the finished-jobs store does not cost the slot
+        # as Scrapyd's method, but an error of the finished-jobs store must not occupy the slot for ever
         process = self.processes.pop(slot)
         process.end_time = dt.datetime.now()  # noqa: DTZ005 - Scrapyd keeps local times
         try:
             self.finished.add(process)
-        except Exception:  # noqa: BLE001 - the list of finished jobs is for people to look at
+        except Exception:  # noqa: BLE001 - the list of finished jobs is only for people to look at
             log.failure("cannot remember {job}", job=process.job)
         self._get_message(slot)
 
@@ -145,7 +146,7 @@ class NodeLauncher(Launcher):
         if message["_project"] == OWN_PROJECT:
             variables = {**variables, **self._identity}
         elif not variables and _has_variables(folder):
-            # Scrapyd was restarted after they were handed over. The gateway posts the attempt again
+            # Scrapyd was restarted after it received the variables. The gateway posts the attempt again
             log.info("{attempt} waits for its variables", attempt=str(attempt))
             return False
         mark = StartedMark.make(folder, utc_now())
@@ -203,8 +204,8 @@ class NodeLauncher(Launcher):
         return True
 
     def _run(self, process: AttemptProcess, start: Start, code: ProjectCode) -> None:
-        """Fork the crawl from a warm process, if one has its user and its Python. Else have a small process start it,
-        because Linux counts the peak memory of the starting process as the crawl's own.
+        """Fork the crawl from a warm process that has its user and its Python, if there is one. Otherwise a small
+        process starts it, because Linux counts the peak memory of the starting process as the crawl's own.
         """
         for forks in filter(None, (self._warm_for(code, start), self.starter)):
             if forks.account is start.account and forks.fork(process, start):
@@ -214,7 +215,7 @@ class NodeLauncher(Launcher):
     def _warm_for(self, code: ProjectCode, start: Start) -> ForkServer | None:
         if code.is_plain:
             return self.warm
-        # a project's own user has no process besides its crawls, so that nothing is left when these have ended
+        # a project's own user must have no process besides its crawls, so that nothing is left when these have ended
         return self._warm_venvs.get(code) if start.account.uid is None else None
 
     def _fork_server(self, code: ProjectCode) -> ForkServer:
@@ -249,7 +250,7 @@ class NodeLauncher(Launcher):
 
 
 def _of_attempt(folder: Path, mark: StartedMark, spec: NodeSpec) -> dict[str, str]:
-    """Variables that tell the process of an attempt what it runs."""
+    """Variables that let the process of an attempt know what to run."""
     names = {"DISCOVERYBOT_ATTEMPT_DIR": folder, "DISCOVERYBOT_MARK_FD": mark.fd, "TMPDIR": folder / TEMPORARY}
     before = find_attempt_to_continue(folder, spec.frontier_since)
     return {name: str(value) for name, value in names.items()} | {CONTINUES: str(before or "")}
@@ -285,12 +286,13 @@ def _refuse(folder: Path, attempt: AttemptId, mark: StartedMark, why: str, **fac
         mark.release()
 
 
-# --- looking at the queues when there is a reason to, instead of every few seconds
+# --- polling the queues when there is a reason to, instead of every few seconds
 
 
 class PushPoller(QueuePoller):
-    """Polls when kicked: something was queued, or a slot got free. Scrapyd's timer stays as a safety net, and no
-    exception ends it (Scrapyd's issues #279 and #543): one project's broken queue is logged and passed over.
+    """Polls the queues when it is kicked, because a job was queued or a slot became free. Scrapyd's timer stays as a
+    safety net, and no exception ends it (Scrapyd's issues #279 and #543): if the queue of one project is broken, that
+    is logged and the others are polled.
     """
 
     #: Projects from whose queues nothing is taken yet.
@@ -299,7 +301,7 @@ class PushPoller(QueuePoller):
     _stopped = False
 
     def kick(self) -> None:
-        """Poll soon; many kicks make one poll."""
+        """Poll soon; several kicks lead to one poll."""
         if not self._kicked:
             self._kicked = True
             reactor.callLater(0, self.poll)
@@ -323,8 +325,8 @@ class PushPoller(QueuePoller):
                 log.failure("cannot poll the queue of {project}", project=project)
 
     def _drain(self, project: str, queue: Any) -> None:
-        """Hand messages to free slots. `dq.put` runs the launcher before it returns, so there is no moment at
-        which a message is neither in the queue nor launched but that of a kill; then it is posted again.
+        """Hand messages to free slots. `dq.put` runs the launcher before it returns, so a message is always either in
+        the queue or launched. Only a kill can lose one; then the gateway posts it again.
         """
         while self.dq.waiting and not self._stopped and (message := queue.pop()) is not None:
             self.dq.put(

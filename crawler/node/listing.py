@@ -1,8 +1,9 @@
 """`python -m crawler.node.listing`: which spiders the unpacked egg in `DISCOVERYBOT_EGG` has, or why it cannot be run
 here; without that variable, which spiders the project in the working directory has.
 
-It imports other people's code, so it is a process of its own, within limits. What that code prints is kept out of the
-answer, which is a `Listing` as JSON on stdout. It takes no arguments, because every user can see those of a process.
+It imports other people's code, so it runs in a process of its own, within limits. Its answer is a `Listing` as JSON
+on stdout, kept apart from what that code prints. It takes no arguments, because every user can see those of a
+process.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _PARAMETER = re.compile(r"[^\W_][\w .:-]{0,99}")
 #: Characters of a description.
 _LONGEST_LINE = 1000
-#: Seconds. Scrapyd gives up earlier; this is for the case that it was killed.
+#: Most seconds. Scrapyd gives up earlier; this limit is for the case that Scrapyd was killed.
 _LONGEST = 90
 #: Variable with the most bytes of memory that this process can have; without it there is no limit.
 MEMORY = "DISCOVERYBOT_LISTING_MEMORY"
@@ -55,7 +56,7 @@ def list_own() -> dict[str, Any]:
 
 
 def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
-    """The same of an egg."""
+    """As `list_own`, for an unpacked egg."""
     try:
         projects.leave_working_directory()
         projects.check_names(projects.read_egg(path))
@@ -65,7 +66,7 @@ def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
 
 
 def _what_may_help(error: BaseException | None, path: Path) -> dict[str, Any]:
-    """What might be installed in addition, or whether other versions might do, if it could not be imported."""
+    """Which package might be missing, or whether other versions might help, if the egg could not be imported."""
     if not isinstance(error, ImportError | AttributeError | TypeError):
         return {}
     egg = projects.read_egg(path)
@@ -114,9 +115,9 @@ def _without_variables(egg: str) -> type[Any]:
 
 
 def _explain(error: BaseException, egg: projects.UnpackedEgg) -> str:
-    """One line, as a traceback's last, with the place in the egg and what to do."""
+    """The error in one line, as at the end of a traceback, with the place in the egg and with advice."""
     text = f"{type(error).__name__}: {error}"
-    if isinstance(error, ImportError):  # where a library lies helps nobody
+    if isinstance(error, ImportError):  # the path of a library is of no use
         text = text.removesuffix(f" ({error.path})")
     line = " ".join(text.split())[:500]
     places = [(frame.filename, frame.lineno) for frame in _frames(error)]
@@ -142,13 +143,15 @@ _SYNTAX_OF_PYTHON_2 = re.compile(
     "Missing parentheses in call to|multiple exception types must be parenthesized|leading zeros in decimal|"
     "invalid decimal literal|inconsistent use of tabs"
 )
-#: What Python 2 has without an import, and Python 3 does not.
+#: Built-in names of Python 2 that Python 3 does not have.
 _NAMES_OF_PYTHON_2 = frozenset({"basestring", "raw_input", "reduce", "reload", "unichr", "unicode", "xrange"})
 _ADVICE_ON_PYTHON_2 = ". It is written for Python 2{}, and crawls need Python 3: convert it (2to3 does most of that)"
 
 
 def _is_of_python_2(error: BaseException, egg: projects.UnpackedEgg) -> bool:
-    """Whether it cannot be imported because it is written for Python 2. An import may fail before such code does."""
+    """Whether the egg cannot be imported because it is written for Python 2. An import may fail before such code is
+    reached.
+    """
     if isinstance(error, ImportError):
         missing = error.name or ""
         return missing in OF_PYTHON_2 or (missing.startswith("scrapy.") and _code_of_python_2(egg) is not None)
@@ -214,7 +217,7 @@ def _advice_on_lists(egg: projects.UnpackedEgg) -> str:
 
 def _advice_on_resources(error: BaseException) -> str:
     if isinstance(error, MemoryError) and (limit := _memory_limit()):
-        return f". It may take {limit >> 20} MiB (CRAWL_MEMORY_LIMIT of the node): have nothing large made at import"
+        return f". It may take {limit >> 20} MiB (CRAWL_MEMORY_LIMIT of the node): create no large objects at import"
     if (
         isinstance(error, FileNotFoundError)
         and isinstance(name := error.filename, str)
@@ -231,7 +234,7 @@ _MOVED = frozenset(
 
 
 def _is_long_gone(name: str) -> bool:
-    """Whether no Scrapy that a node can run has it: what the oldest one lacks, an older one had."""
+    """Whether no Scrapy that a node can run has this name: what the oldest one lacks, only an older one had."""
     oldest = Version(version("scrapy")).release[:2] == OLDEST_SCRAPY.release
     return oldest or name.partition(".")[2].partition(".")[0] in _MOVED
 
@@ -259,17 +262,16 @@ def _wrong_version(error: ImportError, library: str, egg: projects.UnpackedEgg) 
     )
 
 
-# --- what can be said of a spider without running it
+# --- what can be found out about a spider without running it
 
 
 def spider_infos(project: str, version: str | None) -> list[dict[str, Any]]:
-    """The spiders (`SpiderInfo`) of the project that is on `sys.path`, as its own settings and add-ons have them
-    loaded.
+    """The spiders (`SpiderInfo`) of the project that is on `sys.path`, loaded with its own settings and add-ons.
 
     Raises anything that its modules raise.
     """
-    from crawler import private_names, scrapy_versions  # noqa: PLC0415 - Scrapy is a second's work
-    from crawler.project_guard import project_settings  # noqa: PLC0415 - which a bad egg is not worth
+    from crawler import private_names, scrapy_versions  # noqa: PLC0415 - Scrapy takes a second to import
+    from crawler.project_guard import project_settings  # noqa: PLC0415 - a bad egg is refused before that
 
     scrapy_versions.refuse_older()
     private_names.refuse_without_private_names()
@@ -285,7 +287,7 @@ def spider_infos(project: str, version: str | None) -> list[dict[str, Any]]:
         ]
     _import_components(settings, [*spiders.values()])
     return [
-        # by the name under which the loader finds it
+        # by the name under which the loader finds each spider
         {
             "project": project,
             "version": version,
@@ -372,7 +374,7 @@ def _declared_params(spider: type[Spider]) -> dict[str, Any] | None:
         schema: dict[str, Any] = json.loads(json.dumps(schema_of()))
         properties = {name: one for name, one in schema.get("properties", {}).items() if _may_be_given(name)}
         required = [name for name in schema.get("required", ()) if name in properties]
-    except Exception:  # noqa: BLE001 - what is wrong with it shows when the spider is built
+    except Exception:  # noqa: BLE001 - an error in the model shows when the spider is built
         return None
     return {**schema, "properties": properties, "required": required}
 
@@ -440,7 +442,7 @@ def _memory_limit() -> int:
 
 
 def _limit_memory() -> None:
-    """Have the kernel limit this process's memory. Scrapyd watches the processes that the project starts."""
+    """Have the kernel limit this process's memory. Scrapyd watches the processes that the project's code starts."""
     if limit := _memory_limit():
         with suppress(OSError, ValueError):  # the limit is lower already, or the system has no such limit
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -448,7 +450,7 @@ def _limit_memory() -> None:
 
 def main() -> None:
     if os.getsid(0) != os.getpid():
-        os.setsid()  # so that all that the project starts can be ended with it
+        os.setsid()  # everything that the project starts can be ended with the session
     signal.alarm(_LONGEST)
     _limit_memory()
     # imports leave no garbage, and the search for it would take a tenth of the time
@@ -461,7 +463,7 @@ def main() -> None:
     with os.fdopen(answer, "wb") as stdout:
         stdout.write(json.dumps(listing).encode())
     sys.stderr.flush()
-    os._exit(0)  # threads that the project has started would keep it
+    os._exit(0)  # not `sys.exit`: threads of the project would keep the process
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ _DISTRIBUTIONS = {
     "yaml": "PyYAML",
     "zmq": "pyzmq",
 }
-#: Well-known distributions that are called as their module: what Scrapy projects import most, and what Scrapy Cloud's
-#: images have.
+#: Well-known distributions that have the name of their module: the most frequent imports of Scrapy projects, and what
+#: Scrapy Cloud's images have.
 _OF_THE_SAME_NAME = frozenset(
     {
         *("aiofiles", "aiohttp", "arrow", "autopager", "bleach", "boto", "boto3", "botocore", "cachetools"),
@@ -86,9 +86,10 @@ _OF_THE_SAME_NAME = frozenset(
         *("xlsxwriter", "xlwt", "xmltodict", "zeep", "zyte_api", "zyte_common_items", "zyte_spider_templates"),
     }
 )
-#: By module. All else is a guess: under the name of a module somebody may have uploaded something else.
+#: Distribution by module. Any other name is a guess: somebody may have uploaded another package under a module's
+#: name.
 _WELL_KNOWN = {**{module: module.replace("_", "-") for module in _OF_THE_SAME_NAME}, **_DISTRIBUTIONS}
-#: All that a node may add to what a project declares.
+#: All that a node may add to a project's declared requirements.
 ADDABLE = frozenset(_WELL_KNOWN.values())
 #: Namespace packages, which many distributions share.
 _NAMESPACES = frozenset({"azure", "google", "zope"})
@@ -128,7 +129,7 @@ def distribution_of(module: str) -> str:
 
 
 def _elsewhere(egg: UnpackedEgg) -> dict[str, str]:
-    """The path of each module of the project that the command that built the egg has left out."""
+    """Modules of the project that are missing in the egg although they are in its source, with their paths."""
     with suppress(OSError, UnicodeDecodeError):
         lines = (egg.path / ELSEWHERE).read_text("utf-8").splitlines()
         return dict(line.partition(" ")[::2] for line in lines)
@@ -149,7 +150,7 @@ _NAMED = 8
 
 
 def _also_missing(missing: str, egg: UnpackedEgg) -> str:
-    """The other modules that the project imports and the node lacks, so that they need not be found one by one."""
+    """The other modules that the project imports and the node lacks, so that the user learns of all at once."""
     imported = {name.decode() for path in egg.path.rglob("*.py") for name in _IMPORT.findall(path.read_bytes())}
     there = {missing, *egg.packages, *sys.stdlib_module_names, *_elsewhere(egg), *OF_PYTHON_2}
     names = sorted(name for name in imported - there if find_spec(name) is None and not _inside(name, egg))

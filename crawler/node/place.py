@@ -1,7 +1,7 @@
 """`python -m crawler.node.place COMMAND…`: become COMMAND at a free place of `NODES_DIR`, as a node of its own.
 
-So any number of equal containers on one volume are different nodes (`docker compose up --scale scrapyd=3`). A place,
-its name and all that was not shipped yet go to the next node that is started once the one before is gone.
+So any number of identical containers on one volume are different nodes (`docker compose up --scale scrapyd=3`). When
+a node is gone, the next one that starts takes over its place, its name, and the results that were not shipped yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.contract.outbox import open_lock, write_atomically
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings, SettingsError
 
-#: Most nodes that one machine can have.
+#: Most nodes on one machine.
 _MOST = 1000
 #: Seconds between two tries to lock a place, and how many tries: a process that checks whether it is taken holds the
 #: lock for some microseconds.
@@ -31,8 +31,8 @@ class NoPlaceError(RuntimeError):
 
 
 def take_place(settings: NodeSettings) -> Mapping[str, str]:
-    """Take the first free place, and return the environment of a node there. The place is held until this process, or
-    the command that it becomes, has ended. Raises `NoPlaceError`.
+    """Take the first free place, and return the environment of a node there. The place stays taken until this
+    process, or the command that it becomes, has ended. Raises `NoPlaceError`.
     """
     if settings.nodes_dir is None:
         raise NoPlaceError("NODES_DIR is not set: it names the folder that the nodes of this machine share")
@@ -50,8 +50,8 @@ def take_place(settings: NodeSettings) -> Mapping[str, str]:
 
 @state_change("node.take_place")
 def _lock(home: Path) -> bool:
-    """Lock the place; return whether it is ours now. The descriptor stays open, across `exec` too, and so does the
-    lock.
+    """Lock the place; return whether it is ours now. The descriptor, and with it the lock, stays open
+    across `exec`.
     """
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -76,11 +76,11 @@ def _say(home: Path, place: NodePlace) -> None:
 
 
 def main(command: list[str]) -> int:
-    """Become the command. Returns the exit code only if that fails."""
+    """Become the command. Returns an exit code only if that fails."""
     try:
         settings = NodeSettings.load()
         environment = take_place(settings)
-        os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606 - who starts us says what it is
+        os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606 - the caller chooses the command
     except (SettingsError, NoPlaceError) as error:
         sys.stderr.write(f"node: {error}\n")
     except IndexError:

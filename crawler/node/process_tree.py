@@ -1,4 +1,4 @@
-"""All the processes that belong to one attempt, also those that have left its session and group.
+"""All processes that belong to one attempt, including those that have left its session and group.
 
 On Linux an attempt has a minder (`gateway.process`): every process that its spider starts stays a descendant of the
 minder, and ends with it. So one list of all processes with their parents finds them. Without a minder (on other
@@ -38,7 +38,9 @@ class Snapshot:
         return cls(look_around() if CAN_MIND else _look_elsewhere())
 
     def family(self, pid: int) -> list[Seen]:
-        """The living processes below the minder of the spider `pid`, or else the spider and those below it."""
+        """The living processes below the minder of the spider `pid`. Without a minder: the spider and
+        those below it.
+        """
         spider = self._seen.get(pid)
         minder = self._seen.get(spider.parent) if spider else None
         first = self._children[minder.pid] if minder and minder.name == MINDER else [spider] if spider else []
@@ -66,7 +68,7 @@ def _look_elsewhere() -> dict[int, Seen]:
 
 
 def find_leader(folder: Path) -> int | None:
-    """The process id of the attempt's spider, found by its environment, for the case that nobody has noted it."""
+    """The process id of the attempt's spider, found by its environment, in case its mark has no id."""
     for process in _carriers(folder):
         with suppress(ProcessLookupError):
             if os.getpgid(process.pid) == process.pid:
@@ -94,7 +96,7 @@ def use_more_than(limit: int, family: list[MemoryShare]) -> bool:
 
 
 def kill_rest(pid: int | None, folder: Path) -> None:
-    """Kill the spider, its group, and everything else that belongs to the attempt, where there is no minder.
+    """Where there is no minder, kill the spider, its group, and everything else that belongs to the attempt.
 
     If the spider is gone (`pid` is `None`), only processes with its environment can still be found.
     """
@@ -126,14 +128,14 @@ def is_running(pid: int) -> bool:
 
 
 def _carriers(folder: Path) -> list[psutil.Process]:
-    """The processes whose environment has this attempt's folder. Environments of other users cannot be read."""
+    """The processes whose environment names this attempt's folder. Those of other users cannot be read."""
     return [process for process in psutil.process_iter() if _folder_of(process) == str(folder)]
 
 
 def _folder_of(process: psutil.Process) -> str | None:
     try:
         return process.environ().get("DISCOVERYBOT_ATTEMPT_DIR")
-    except psutil.AccessDenied:  # another user's; or one with secret variables, whose last argument is the folder
+    except psutil.AccessDenied:  # another user's, or one with secret variables; their last argument is the folder
         with suppress(psutil.Error):
             return next(iter(process.cmdline()[-1:]), None)
     except (psutil.Error, OSError):
@@ -144,7 +146,10 @@ def _folder_of(process: psutil.Process) -> str | None:
 def _proportional(share: MemoryShare) -> int:
     try:
         shares: int = psutil.Process(share.pid).memory_full_info().pss
-    except (psutil.AccessDenied, AttributeError):  # closed even to its own user; or not Linux, so there is no PSS
+    except (
+        psutil.AccessDenied,
+        AttributeError,
+    ):  # closed even to its own user, or there is no PSS (only Linux has it)
         return share.resident
     except psutil.Error:
         return 0

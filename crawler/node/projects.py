@@ -1,6 +1,6 @@
-"""Names of projects, and what an egg says of itself, read without running any of it.
+"""Names of projects, and what an egg says about itself, read without running any of it.
 
-Our own project is `DiscoveryBot` to the world and `default` to Scrapy. Case does not matter in names.
+Our own project is called `DiscoveryBot` everywhere but in Scrapy, which calls it `default`. Case does not matter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PROJECT_NAME = re.compile(r"\w(?:[\w .-]{0,98}[\w-])?")
 
 
 def canonical(name: str, known: Collection[str] = ()) -> str:
-    """The name under which Scrapyd keeps the project that `name` means; `name` itself for one it does not know.
+    """The name under which Scrapyd keeps the project `name`; `name` itself if Scrapyd does not know it.
 
     An exact match wins, so two projects that differ in case only can both be reached.
     """
@@ -44,7 +44,7 @@ def is_project_name(name: str) -> bool:
     return _PROJECT_NAME.fullmatch(name) is not None
 
 
-# --- what an egg says of itself, and which names its packages cannot have
+# --- what an egg says about itself, and which names its packages cannot have
 
 #: The node's own packages. If an egg has a package of one of these names, its process uses the egg's package, and
 #: ours have other names there, with the prefix `RENAMED` (`crawler.node.renamed`).
@@ -77,7 +77,7 @@ class UnpackedEgg(NamedTuple):
 
 
 def read_egg(path: Path) -> UnpackedEgg:
-    """What an unpacked egg says of itself. Raises `EggError` if it is not an egg of a Scrapy project."""
+    """What an unpacked egg says about itself. Raises `EggError` if it is not an egg of a Scrapy project."""
     try:
         top = _top(path)
     except OSError as error:
@@ -86,12 +86,12 @@ def read_egg(path: Path) -> UnpackedEgg:
 
 
 def takes_our_names(path: Path) -> bool:
-    """Whether an unpacked egg has packages that are called as ours. Raises `OSError`."""
+    """Whether an unpacked egg has packages with the names of ours. Raises `OSError`."""
     return not _packages(_top(path)).isdisjoint(OWN_PACKAGES)
 
 
 def check_names(egg: UnpackedEgg) -> None:
-    """Raises `EggError` if something else would be imported in the place of the egg's own packages."""
+    """Raises `EggError` if another package would be imported instead of one of the egg's own."""
     package = egg.settings_module.partition(".")[0]
     if package not in OWN_PACKAGES and (where := _elsewhere(package)):
         raise EggError(
@@ -145,7 +145,7 @@ def _settings_module(path: Path, infos: Iterable[str]) -> str:
 
 
 def _elsewhere(package: str) -> str | None:
-    """Where a package of this name is imported from, if not from the egg; `None` if the egg's comes first. It comes
+    """Where a package of this name is imported from, if not from the egg. `None` if the egg's comes first, as it does
     before a folder without `__init__.py`.
     """
     try:
@@ -155,19 +155,19 @@ def _elsewhere(package: str) -> str | None:
     return spec.origin if spec else None
 
 
-# --- what runs a project's jobs, and the variables that tell their process
+# --- what runs a project's jobs, and the variables that say so to their process
 
 #: Variables with the unpacked egg, and the module of the spider.
 EGG, SPIDER_MODULE = "DISCOVERYBOT_EGG", "DISCOVERYBOT_SPIDER_MODULE"
-#: Variables with the virtual environment, and set if only those of our packages are there that a crawl needs.
+#: Variables with the virtual environment, and set if the process has only those of our packages that a crawl needs.
 VENV, PROJECTS_PYTHON = "DISCOVERYBOT_VENV", "DISCOVERYBOT_PROJECTS_PYTHON"
-#: Folder with the packages of ours that a crawl needs, and nothing else, in the folder of all virtual environments.
+#: Folder, among the virtual environments, with those packages of ours that a crawl needs, and no others.
 RUNTIME = ".runtime"
 
 
 class ProjectCode(NamedTuple):
-    """What runs a project's jobs. This alone decides which Python runs them, and which code it finds besides what is
-    installed in it.
+    """What runs a project's jobs: which Python runs them, and which code it finds besides what is
+    installed there.
     """
 
     #: The unpacked egg; our own project has none.
@@ -181,12 +181,14 @@ class ProjectCode(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it runs with the node's own Python and our packages' own names, as our own project does."""
+        """Whether jobs run with the node's own Python and under our packages' own names, as those of our own project
+        do.
+        """
         return self.venv is None and self.renamed is None
 
     @property
     def base(self) -> ProjectCode:
-        """The part that it can share with other projects, without egg and spider."""
+        """The part that several projects can share: without egg and spider."""
         return self._replace(egg=None, spider_module=None)
 
     def module(self, ours: str) -> str:
@@ -220,10 +222,10 @@ class ProjectCode(NamedTuple):
 
 
 def activate(path: Path) -> UnpackedEgg:
-    """Make an unpacked egg this process's project, behind all that is installed. Scrapyd keeps it meanwhile.
+    """Add an unpacked egg to the end of this process's import path. Scrapyd does not remove the egg meanwhile.
 
-    Scrapyd's own function imports `pkg_resources` for it, a quarter of a second for each spider.
-    Raises `EggError`.
+    Scrapyd's own function imports `pkg_resources` for this, which takes a quarter of a second for each spider. Raises
+    `EggError`.
     """
     egg = read_egg(path)
     leave_working_directory()
@@ -234,7 +236,7 @@ def activate(path: Path) -> UnpackedEgg:
 
 
 class _EggsOwn(MetaPathFinder):
-    """Finds the egg's packages that have names of ours before ours, which may be installed as well."""
+    """Finds the egg's packages before ours of the same name, which may be installed as well."""
 
     def __init__(self, egg: Path) -> None:
         self._egg = str(egg)
@@ -242,7 +244,7 @@ class _EggsOwn(MetaPathFinder):
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002 - the interface's
+        path: Sequence[str] | None,  # noqa: ARG002 - required by the interface
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         return PathFinder.find_spec(fullname, [self._egg], target) if fullname in OWN_PACKAGES else None

@@ -1,4 +1,4 @@
-"""Which Python a project's environment stands on: the node's own where it fits, else another of this machine."""
+"""Which Python a project's environment is made with: the node's own if it fits, else another of this machine."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _preferred(text: str) -> SpecifierSet | None:
         version = Version(text)
     except InvalidVersion:
         return None
-    # any bug-fix release will do
+    # any bug-fix release fits
     return SpecifierSet(f"=={version.major}.{version.minor}.*")
 
 
@@ -115,7 +115,7 @@ def _installed(allowed: list[str], folder: Path) -> Iterator[Python]:
         # pyenv installs Pythons in its own folder only
         pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
         places += map(str, sorted(pyenv.glob("versions/*/bin")))
-        # its shims are left out: each starts a shell to find out which Python it stands for
+        # pyenv's shims are left out: each starts a shell to find out which Python it stands for
         path = os.environ.get("PATH", os.defpath).split(os.pathsep)
         places += [place for place in path if Path(place) != pyenv / "shims"]
     if not places:

@@ -1,4 +1,4 @@
-"""Twisted's reactor. For mypy: it is declared as a zope interface, whose methods mypy takes for functions."""
+"""Twisted's reactor with a type for mypy, which misreads its zope interface."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from twisted.internet import reactor as _reactor
 
 reactor: Any = _reactor
 
-# Twisted's timers go by the wall clock. If that were put forward by an hour, all crawls would reach their time limit;
-# if it were put back, timers would wait for an hour more. The seconds still count from the epoch: they are logged.
+# Twisted's timers follow the wall clock. If that were set forward by an hour, all crawls would reach their time
+# limit; if it were set back, timers would be an hour late. So they follow the monotonic clock, moved to count from
+# the epoch, because the seconds are logged.
 _AHEAD = time.time() - time.monotonic()
 reactor.seconds = lambda: _AHEAD + time.monotonic()

@@ -1,4 +1,4 @@
-"""Our part of a crawl under other names, for projects with packages that are named as ours, mostly `crawler`.
+"""Copies of our packages under other names, for projects that have packages with our names, mostly `crawler`.
 
 A process can have only one module of a name. So in the processes of such projects our packages are called
 `discoverybot_crawler` and `discoverybot_gateway`. These are copies of our files in which imports and dotted names in
@@ -59,7 +59,7 @@ class _Module(NamedTuple):
 
 
 def _modules() -> Iterator[_Module]:
-    """All that can be reached from the roots, and the packages that they are in."""
+    """All modules that can be reached from the roots, and the packages that they are in."""
     waiting, seen = [*_ROOTS], set[str]()
     while waiting:
         name = waiting.pop()
@@ -87,7 +87,7 @@ class _Mention(NamedTuple):
     """A place in the source that names one of our modules, or something in one."""
 
     name: str
-    #: Line and column (bytes) before which the other name's beginning is put in.
+    #: Line and column (in bytes) at which the prefix is inserted.
     at: tuple[int, int] | None = None
 
 

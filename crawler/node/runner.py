@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from scrapy.settings import Settings
 
 
-#: Share of the grace for threads and exit functions of a project whose crawl was told to stop.
+#: Share of the grace that is left for the threads and exit functions of a project whose crawl was asked to stop.
 LEFT_OF_GRACE = 0.1
 
 
@@ -89,12 +89,12 @@ def main() -> None:
     _tell_environment(spec)
     _activate()
     code = crawl(spec, folder, rules.log_level)
-    # when it was asked to stop, most of the grace has passed by now
+    # if it was asked to stop, most of the grace has passed by now
     leave_in_order(code, rules.crawl_stop_grace * (LEFT_OF_GRACE if was_told_to_stop() else 1))
 
 
 def _tell_environment(spec: AttemptOrder) -> None:
-    """Set the variables by which code finds out where it runs: those of Scrapyd, and those of Scrapy Cloud."""
+    """Set the variables from which code can learn where it runs: those of Scrapyd, and those of Scrapy Cloud."""
     project, attempt = canonical(spec.project), spec.scrapyds_id
     os.environ |= {
         "SCRAPY_PROJECT": project,
@@ -106,7 +106,7 @@ def _tell_environment(spec: AttemptOrder) -> None:
 
 
 def _keep_mark() -> None:
-    """Keep processes that this one starts from inheriting the started mark: its lock must end with this process."""
+    """Keep this process's children from inheriting the started mark: its lock must end with this process."""
     mark = os.environ.pop("DISCOVERYBOT_MARK_FD", None)
     if mark:
         os.set_inheritable(int(mark), False)  # noqa: FBT003 - the function's own signature
@@ -119,9 +119,9 @@ def _activate() -> None:
 
 
 def _take_variables(*, alone: bool) -> None:
-    """Read the project's variables from the launcher's pipe. A process is never started with them, because all
-    processes of its user can read the environment it was started with. For the same reason its memory is closed to
-    them, unless the project is `alone`: then no other project has its user.
+    """Read the project's variables from the launcher's pipe. They are never in the environment that a process is
+    started with, because all processes of its user can read that. For the same reason others may not read this
+    process's memory, unless the project is `alone`: then no other project has its user.
     """
     descriptor = os.environ.pop("DISCOVERYBOT_ENV_FD", None)
     if descriptor is None:
@@ -133,7 +133,7 @@ def _take_variables(*, alone: bool) -> None:
     take_identity(variables)
     os.environ.update(variables)
     seal_with(variables)
-    # takes the lowest free number, which is stdin's
+    # this opens the lowest free number, which is stdin's
     os.open(os.devnull, os.O_RDONLY)
 
 
@@ -155,7 +155,7 @@ _SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\
 
 
 def crawl(spec: AttemptOrder, folder: str, log_level: str) -> int:
-    """Run the spider to its end. 1 if it could not be built or the crawl broke down."""
+    """Run the spider to its end. Returns 1 if it could not be built or the crawl broke down."""
     if canonical(spec.project) != OWN_PROJECT:
         enter(Path(folder) / FILES)
     settings = _settings(spec, folder, log_level)
@@ -163,7 +163,7 @@ def crawl(spec: AttemptOrder, folder: str, log_level: str) -> int:
     process = _Process(settings)
     logger.info("Attempt %s of job %s, correlation id %s", spec.attempt, spec.job_id, spec.correlation_id)
     if spec.left_on and attempt_to_continue(Path(folder)) is None:
-        logger.info("Begins anew: what there was still to fetch is on node %s alone", spec.left_on)
+        logger.info("Begins anew: the remaining requests are only on node %s", spec.left_on)
     spider = process.spider_loader.load(spec.spider)
     _tell_overruled({**theirs, **(spider.custom_settings or {})}, settings)
     crawler = _crawler(spec, spider, settings)
@@ -179,7 +179,7 @@ def crawl(spec: AttemptOrder, folder: str, log_level: str) -> int:
 
 @state_change("spider.enter")
 def enter(files: Path) -> None:
-    """Change to a folder of the attempt's own, so that a feed or file with a relative name belongs to the attempt."""
+    """Change to a folder of the attempt's own, so that files with relative names belong to the attempt."""
     files.mkdir(exist_ok=True)
     (files / SCRAPY_CFG).write_text(_SCRAPY_CFG)
     os.chdir(files)
@@ -211,7 +211,9 @@ def _settings(spec: AttemptOrder, folder: str, log_level: str) -> ProjectSetting
 
 
 def _cache_owner(spec: AttemptOrder) -> str:
-    """For whom responses are cached. Crawls with other fetch options are kept apart: they may get other pages."""
+    """The owner of cached responses. Crawls with other fetch options are kept apart, because they may get other
+    pages.
+    """
     variant = spec.fetch.variant if spec.fetch else ""
     return f"{spec.user_id}:{variant}" if variant else spec.user_id
 
@@ -248,12 +250,12 @@ class _Crawler(Crawler):
 
 
 def _depth_limit(depth: int) -> int:
-    """Scrapy takes 0 for no limit, and anything below it for the start URLs alone."""
+    """The depth for Scrapy, where 0 means no limit and a negative number the start URLs alone."""
     return depth or -1
 
 
 def _has_model(spider: type[Spider]) -> bool:
-    """Whether it checks its parameters itself, as ours do."""
+    """Whether the spider checks its parameters itself, as our spiders do."""
     params = getattr(spider, "Params", None)
     # not `issubclass`: pydantic may not be installed
     return isinstance(params, type) and hasattr(params, "model_validate")
@@ -275,7 +277,7 @@ def _arguments(spec: AttemptOrder, spider: type[Spider]) -> SpiderArguments:
     # Scrapyd gives its spiders this argument, too
     platforms["_job"] = spec.scrapyds_id
     if (declared := _declared(spider)) is not None:
-        # its model may refuse arguments that it does not know
+        # its model may refuse unknown arguments
         given = {name: value for name, value in platforms.items() if name in declared}
         left = {name: value for name, value in platforms.items() if name not in declared}
         return SpiderArguments({**spec.params, **given}, left)
@@ -284,7 +286,7 @@ def _arguments(spec: AttemptOrder, spider: type[Spider]) -> SpiderArguments:
 
 
 def _declared(spider: type[Spider]) -> Collection[str] | None:
-    """The names of the arguments that it declares with scrapy-spider-metadata; `None` if it declares none."""
+    """The arguments that the spider declares with scrapy-spider-metadata; `None` if it declares none."""
     schema_of = getattr(spider, "get_param_schema", None)
     return schema_of().get("properties", {}) if callable(schema_of) else None
 
@@ -303,7 +305,7 @@ def _tell_broken(crawler: Crawler, error: BaseException) -> None:
     error = first_error(error)
     logger.error("The crawl broke down: %s", exception_reason(error), exc_info=error)
     if crawler.spidercls.__module__.partition(".")[0] != __package__.partition(".")[0]:
-        # our own spiders get no such report: without one, the platform takes the node for broken
+        # our own spiders get no such report: without one, the platform takes the node to be broken
         report_breakdown(crawler, error)
 
 
@@ -334,12 +336,13 @@ def _require_guard() -> None:
         leave(1)
 
 
-# --- only that module of the project is imported that contains the spider
+# --- importing only the module that contains the spider
 
 
 class LazySpiderLoader(SpiderLoader):
     """Imports only the module in which the spider was when the egg was deployed. Scrapy's loader imports all modules
-    of the project before the first request; here that happens only if the spider is not there or others are wanted.
+    of the project before the first request. Here that happens only if the spider is not there, or others are wanted
+    too.
     """
 
     def __init__(self, settings: BaseSettings) -> None:
@@ -364,14 +367,16 @@ class LazySpiderLoader(SpiderLoader):
 
 
 def _with_lazy_loader(settings: ProjectSettings) -> ProjectSettings:
-    """Add our lazy loader, unless the project or one of its add-ons has chosen a loader, or wants all imported."""
+    """Add our lazy loader, unless the project or one of its add-ons has chosen another, or wants all modules
+    imported.
+    """
     if (module := os.environ.get(SPIDER_MODULE)) and not settings.getbool(setting_names.IMPORT_ALL_SPIDERS):
         settings.set(setting_names.LISTED_MODULE, module, priority="default")
         settings.set("SPIDER_LOADER_CLASS", LazySpiderLoader, priority="default")
     return settings
 
 
-# --- what the zygote imports: all that a crawl of our own project would
+# --- what the zygote imports: all that a crawl of our own project would import
 
 #: Imported only in the course of a crawl, or only when a setting of the node asks for it.
 _LATER = (
@@ -388,7 +393,7 @@ _LATER = (
     "twisted.web.client",
 )
 _OBJECT = re.compile(r"(scrapy|(discoverybot_)?crawler)(\.\w+)+\.[A-Z]\w*")
-#: Components that no project on a node uses. (Two others of these are imported to tell them from the rest.)
+#: Components that no project on a node uses. (Some are imported nevertheless, to compare other classes with them.)
 _NOT_USED = re.compile(r"\.(ftp|s3|h2|remote_control|telnet)\b|FTP|S3|GCS")
 
 
@@ -406,7 +411,7 @@ def import_everything(settings: BaseSettings) -> None:
         with suppress(ImportError):  # as above
             load_object(path)
     if ciphers := settings["DOWNLOADER_CLIENT_TLS_CIPHERS"]:
-        # Twisted remembers which ones these are, and each crawl asks for them
+        # Twisted caches the result, which each crawl asks for
         AcceptableCiphers.fromOpenSSLCipherString(ciphers)  # type: ignore[no-untyped-call]  # Twisted's
 
 

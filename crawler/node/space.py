@@ -1,8 +1,8 @@
-"""Measures how much disk an attempt takes, and opens up what it has closed, with the rights of its own user.
+"""Measures how much disk an attempt takes, and makes all its files readable, with the rights of its own user.
 
-A spider chooses the names, the rights and the depth of its folders. So each folder is opened relative to the one
-above, no link is followed, and folders that are closed to their owner are opened. However deep they go, only one
-descriptor is kept open, and there is no recursion.
+A spider chooses the names, the modes and the depth of its folders. So each folder is opened relative to the one
+above, no link is followed, and folders that their owner has closed are opened up. However deep they are, only one
+descriptor is open at a time, and there is no recursion.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Space(NamedTuple):
 
 
 class _EnoughError(Exception):
-    """A limit is exceeded, so that counting can end."""
+    """A limit is exceeded, so counting can stop."""
 
 
 def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewhere: int = 0) -> Space:
@@ -51,7 +51,7 @@ def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewh
     def count(name: str, status: os.stat_result, records: frozenset[str]) -> None:
         nonlocal taken
         size = 0 if name == LOG and name in records else _BLOCK * status.st_blocks
-        # a record is read to its end: one with holes takes little disk, but as long as any other
+        # a reader reads a record to its end, so its length counts: a sparse file takes less disk than that
         size, recorded = (0, max(size, status.st_size)) if name in records - {LOG} else (size, 0)
         taken = Space(taken.bytes + size, taken.entries + 1, taken.records + recorded)
         if exceeded(taken, most):
@@ -60,7 +60,7 @@ def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewh
     with suppress(_EnoughError):
         for path in paths:
             with suppress(FileNotFoundError):
-                # these names are those of records in an attempt's folder only
+                # these names mean records only at the top of an attempt's folder
                 is_attempts = AttemptId.parse(path.parent.name) is not None
                 count(path.name, path.lstat(), _RECORDS if is_attempts else frozenset())
                 records = _RECORDS_OF_STATE if is_attempts and path.name == STATE else frozenset[str]()
@@ -167,7 +167,7 @@ def _walk(top: Path, visit: _Visit) -> None:
 
 
 def _look(folder: int, visit: _Visit) -> list[str]:
-    """Visit all entries of one folder; which of them are folders."""
+    """Visit all entries of one folder, and return those that are folders."""
     folders: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:

@@ -36,7 +36,7 @@ log = Logger()
 
 #: `ru_maxrss` counts KiB on Linux and bytes on macOS.
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-#: Wait status of an exit code that no spider uses.
+#: Wait status for an exit code that no spider uses.
 _UNKNOWN_STATUS = 255 << 8
 _OWN = Account()
 
@@ -54,7 +54,7 @@ class SpawnedProcess:
 
     def __init__(self, pid: int, protocol: ProcessProtocol, account: Account, *, ends_group: bool = True) -> None:
         self.pid = pid
-        #: Whether a minder ends all that the process has started once it has ended.
+        #: Whether a minder ends everything that the process has started, once it has ended.
         self.is_minded = isinstance(account, KeptAccount)
         self._account = account
         self._ends_group = ends_group
@@ -70,13 +70,13 @@ class SpawnedProcess:
         self._account.signal(self.pid, number)
 
     def kill_group(self) -> None:
-        """SIGKILL to the process and everything it has started in its group."""
+        """SIGKILL to the process and everything that it has started in its group."""
         self._account.kill_group(self.pid)
 
     def reapProcess(self) -> None:  # noqa: N802 - Twisted calls it on SIGCHLD
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has waited for it: how it ended will never be known
+        except ChildProcessError:  # something else has waited for it, so its exit code is lost
             pid, status, usage = self.pid, _UNKNOWN_STATUS, None
         if pid:
             unregisterReapProcessHandler(pid, self)
@@ -94,7 +94,7 @@ class SpawnedProcess:
 
     def _ended(self, status: int) -> None:
         self._alive = False
-        # what the spider left behind (a browser, say) ends with it; no other process can have the id so soon
+        # what the spider left behind (such as a browser) ends with it; no other process can have its id so soon
         if self._ends_group and not self.is_minded:
             self.kill_group()
         self._protocol.processEnded(Failure(ended_reason(status)))
@@ -128,13 +128,13 @@ def spawn(
 
 
 def readable(variables: Mapping[str, str]) -> int:
-    """A descriptor from which they can be read as JSON, for the caller to close. Raises `OSError`."""
+    """A descriptor from which the variables can be read as JSON; the caller closes it. Raises `OSError`."""
     content = json.dumps(dict(variables), ensure_ascii=False).encode()
     read, write = os.pipe()
     with ExitStack() as failed:
         failed.callback(os.close, read)
         try:
-            # a pipe holds more bytes than the variables are allowed to have
+            # the variables are limited to less than a pipe holds
             os.set_blocking(write, False)
             written = os.write(write, content)
         finally:
@@ -146,11 +146,11 @@ def readable(variables: Mapping[str, str]) -> int:
 
 
 def watch(pid: int, protocol: ProcessProtocol, account: Account = _OWN, *, ends_group: bool = True) -> SpawnedProcess:
-    """Tell `protocol` of the start of our child and later of its end. With `ends_group` its group is killed then."""
+    """Report the start of our child, and later its end, to `protocol`. With `ends_group` its group is then killed."""
     process = SpawnedProcess(pid, protocol, account, ends_group=ends_group)
     try:
         protocol.makeConnection(process)
-    except Exception:  # noqa: BLE001 - the process runs, so its end must be handled all the same
+    except Exception:  # noqa: BLE001 - the process runs, so its end must be handled
         log.failure("{pid} has started, but its protocol could not be informed", pid=pid)
     if isinstance(account, KeptAccount):
         account.keeper.watch(process)
@@ -160,16 +160,16 @@ def watch(pid: int, protocol: ProcessProtocol, account: Account = _OWN, *, ends_
 
 
 def ended_reason(status: int) -> ProcessDone | ProcessTerminated:
-    """The reason that Twisted has for a wait status."""
+    """Twisted's reason for this wait status."""
     code = os.waitstatus_to_exitcode(status)
     if code == 0:
         return ProcessDone(status)
     return ProcessTerminated(code, None, status) if code > 0 else ProcessTerminated(None, -code, status)
 
 
-# --- a short-lived command whose output is wanted, without anybody waiting for it in Scrapyd's one thread
+# --- a short-lived command whose output is wanted; Scrapyd's only thread does not wait for it
 
-#: Seconds after which a command that imports a project is taken for hanging.
+#: Seconds after which a command that imports a project counts as hanging.
 COMMAND_TIMEOUT = 60.0
 #: Most bytes that are kept of stdout (enough to list ten thousand spiders) and of stderr (the end of a traceback).
 MAX_OUTPUT = 8 << 20
@@ -224,20 +224,20 @@ class Command(ProcessProtocol):
 
     @property
     def said(self) -> str:
-        """What it has written to stderr, or the end of that."""
+        """The end of what it has written to stderr."""
         return self._err.decode("utf-8", "replace")
 
     def outReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._out += data
         if len(self._out) > MAX_OUTPUT:
-            self.kill("it says too much")
+            self.kill("its output is too long")
 
     def errReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._err += data
         del self._err[:-MAX_COMPLAINT]
 
     def kill(self, why: str = "stopped", reason: Reason = Reason.PROCESS_CRASHED) -> None:
-        """End it, and what it has started if it leads a process group."""
+        """Kill the process, and its group if it leads one."""
         self._killed = self._killed or CommandError(why, reason)
         pid: int | None = self.transport.pid  # type: ignore[union-attr]  # a process's transport, and there is one
         if pid is not None:
@@ -246,7 +246,7 @@ class Command(ProcessProtocol):
                 self.account.signal(pid, signal.SIGKILL)
 
     def processExited(self, _reason: Failure) -> None:  # noqa: N802 - Twisted's name
-        """Read what was written so far and then stop: processes that it has started could keep the pipes open."""
+        """Read what was written so far, and stop: processes that it has started could keep the pipes open."""
         transport: Any = self.transport
         for number, pipe in list(transport.pipes.items()):
             with suppress(OSError):  # the pipe is empty
@@ -284,7 +284,7 @@ class _Kept:
         finally:
             for _, write in ends.values():
                 os.close(write)
-        #: As Twisted's own transport has it.
+        #: As in Twisted's own transport.
         self.pipes = {number: ProcessReader(reactor, self, number, read) for number, (read, _) in ends.items()}
         account.keeper.watch(self)
         command.makeConnection(self)

@@ -1,8 +1,8 @@
 """Which spiders every project on this node has, found out before anybody asks.
 
-Scrapyd runs `scrapy list` when the first `schedule.json` comes, and stands still for as long as that takes. Here our
-own project is listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own; a request
-in between waits without keeping others waiting.
+Scrapyd runs `scrapy list` when the first `schedule.json` comes, and serves nothing else meanwhile. Here our own
+project is listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own. A request in
+between waits without keeping others waiting.
 """
 
 # mypy: allow-untyped-calls
@@ -63,7 +63,7 @@ from gateway.crash_points import state_change
 
 log = Logger()
 
-#: Seconds for which the list is believed when it lacks a spider. Files can change while Scrapyd runs.
+#: Seconds for which a list that lacks a spider is trusted. Files can change while Scrapyd runs.
 FRESH = 10.0
 #: Seconds after which our own project is listed again if that has failed.
 RETRY = 30.0
@@ -78,18 +78,19 @@ _SWEEP = 60.0
 
 
 class Listing(BaseModel):
-    """What is known of one project, or of one version of an egg. `crawler/node/listing.py` answers with it."""
+    """What is known about one project, or about one version of an egg. `crawler/node/listing.py` answers with it."""
 
     spiders: list[SpiderInfo] = []
     #: Why it cannot be run, in words and as a code.
     problem: str | None = None
     reason: Reason | None = None
-    #: What may help if it cannot be run: a well-known distribution that it imports and does not declare, and whether
-    #: other versions of what it depends on might do.
+    #: What may help: a well-known distribution that the project imports without declaring it, and whether other
+    #: versions
+    #: of its dependencies might work.
     undeclared: str | None = None
     is_outdated: bool = False
-    #: The same of a package that cannot be built. Scrapyd sets this and what follows, not the listing process: the
-    #: unpacked egg, the environment with what it depends on, and what this node has changed in that.
+    #: Scrapyd itself sets these fields: the package that cannot be built, the unpacked egg, the environment with its
+    #: dependencies, and what a lenient node has changed in these.
     unbuildable: str | None = None
     egg: Path | None = None
     venv: Path | None = None
@@ -105,14 +106,14 @@ class _Unpacked(BaseModel):
     """What the unpacker answers."""
 
     folder: Path | None = None
-    #: What is wrong with the egg, or with this node.
+    #: What is wrong with the egg (`problem`), or with this node (`unfit`).
     problem: str | None = None
     unfit: str | None = None
     reason: Reason | None = None
 
 
 class _Examined(NamedTuple):
-    """An unpacked egg that is to be listed, as for `SpiderLists.examine`."""
+    """An unpacked egg that is to be listed; see `SpiderLists.examine`."""
 
     folder: Path
     project: str
@@ -121,14 +122,14 @@ class _Examined(NamedTuple):
     within: float | None
 
 
-#: How many distributions a lenient node adds at most, and of how many it takes later versions: each is one more
-#: installation, and an egg, or a package that is built, could name another one each time.
+#: Most distributions that a lenient node adds to an egg, and most packages that it takes later versions of. Each is
+#: one more installation, and a hostile egg could name another one each time.
 MOST_GIVEN = 20
-#: For this long a project is not taken for an old one.
+#: A project that was changed within this time is not taken for an old one.
 _LATELY = timedelta(days=365)
 
 
-#: What is said of a project that has not been changed since that day.
+#: Messages about a project that was last changed on that day.
 _TRY_DAY = ". It was last changed on {0}: try it with what there was then (`discoverybot deploy --as-of {0}`)"
 _DAY_TRIED = ". With what there was on {} it cannot be run either"
 
@@ -163,7 +164,7 @@ class SpiderLists(Service):
         self._venvs = Venvs(config.settings, self._eggs.venvs)
         #: How many eggs are being examined: they are unpacked, but belong to no version yet.
         self._examined = 0
-        #: Unpacked eggs whose deployment is to be tried again later, and since when (monotonic).
+        #: Unpacked eggs whose deployment will probably be tried again, and since when (monotonic time).
         self._awaited: dict[Path, float] = {}
         #: Unpacked eggs and environments that crawls use.
         self.holds = Holds()
@@ -252,9 +253,9 @@ class SpiderLists(Service):
             raise
 
     async def _suited(self, egg: _Examined) -> Listing:
-        """The listing with what the egg declares. If it cannot be run with that, a lenient node adds what it does not
-        declare, as long as that is well known, takes later versions of what cannot be built, and then takes those of
-        the day on which it was last changed.
+        """The listing with the egg's declared dependencies. If the egg cannot be run with these, a lenient node adds
+        missing distributions that are well known, takes later versions of packages that cannot be built, and at last
+        takes the versions of the day on which the project was last changed.
         """
         day, given, today = outdated_since(egg.folder), AS_DECLARED, Listing()
         while (listing := await self._listed_with(egg, given)).problem is not None:
@@ -274,7 +275,7 @@ class SpiderLists(Service):
         return listing
 
     async def _listed_with(self, egg: _Examined, given: Leniency) -> Listing:
-        """Install what the egg depends on, with what it is `given`, and list its spiders."""
+        """Install the egg's dependencies, changed as `given` says, and list its spiders."""
         venv, requirements = None, requirements_of(egg.folder)
         if requirements is not None or given.lines:
             content = read_file(requirements, MAX_REQUIREMENTS) if requirements else b""
@@ -283,7 +284,7 @@ class SpiderLists(Service):
             if built.venv is None:
                 problem = built.problem or "what it depends on cannot be installed"
                 added = f"with {', '.join(given.added)}, which it does not declare: " if given.added else ""
-                # a project that names hashes wants nothing else
+                # hashes mean that the project accepts no other versions
                 unbuildable = None if b"--hash" in content else built.unbuildable
                 return Listing(problem=f"{added}{problem}", reason=built.reason, unbuildable=unbuildable)
             venv = built.venv
@@ -305,13 +306,15 @@ class SpiderLists(Service):
                 await self._run(["compileall", "-qq", *mode, str(egg)], allowed(), egg, _OWN, str(python))
 
     def too_much(self, project: str, version: str, spiders: list[SpiderInfo]) -> str | None:
-        """Why the catalogue has no room for the spiders of a version that is to be deployed; `None` if it has."""
+        """Why the catalogue has no room for the spiders of a version that is being deployed; `None` if it
+        has room.
+        """
         but = self._eggs.listing_path(project, version)
         size = sum(len(info.model_dump_json()) for info in spiders)
         return too_much(project, size, self._contents.sizes(but))
 
     def dependencies(self, project: str, version: str) -> dict[str, Any]:
-        """How the installation of what this version depends on has gone."""
+        """How the installation of this version's dependencies has gone."""
         contents = self._contents.get(project, version)
         if contents is None:
             return self._venvs.told(project, version, None)
@@ -332,8 +335,8 @@ class SpiderLists(Service):
         self.remove_unused()
 
     def remove_unused(self) -> None:
-        """Remove unpacked eggs and environments that belong to no version any more and that no crawl uses. While an
-        egg is being examined nothing is removed; the next sweep looks again.
+        """Remove unpacked eggs and environments that belong to no version and that no crawl uses. Nothing is removed
+        while an egg is being examined; the next sweep checks again.
         """
         if self._examined == 0:
             recent = time.monotonic() - KEPT_UNUSED
@@ -355,7 +358,7 @@ class SpiderLists(Service):
             if time.monotonic() > end or not self.running:
                 raise RunnerError(
                     f"'{project}' {version} is deployed on this node, but its tailer has not reported that within "
-                    f"{NOTED_WITHIN:g} s: look whether the tailer and MongoDB are well; it will be once they are"
+                    f"{NOTED_WITHIN:g} s: check the tailer and MongoDB; it is reported once they work"
                 )
             await task.deferLater(reactor, _LOOK_AGAIN, lambda: None)
 
@@ -433,7 +436,7 @@ class SpiderLists(Service):
             except (RunnerError, NodeUnfitError) as error:
                 listing = Listing(problem=str(error), reason=reason_behind(error))
             known = self._contents.get(project, version)
-            if known is not None:  # of another egg, deployed meanwhile
+            if known is not None:  # it is of another egg that was deployed meanwhile
                 return known.spiders
             if listing.problem:
                 self._contents.problems[project, version] = listing.problem, listing.reason
@@ -442,7 +445,7 @@ class SpiderLists(Service):
         return listing.spiders
 
     async def _shared(self, key: str, work: Any) -> list[SpiderInfo]:
-        """Await what `work()` returns; requests for the same `key` during that time share the answer."""
+        """Await `work()`. Requests for the same `key` meanwhile share its result."""
         waiter: Deferred[list[SpiderInfo]] = Deferred()
         waiting = self._waiting.setdefault(key, [])
         waiting.append(waiter)
@@ -502,8 +505,8 @@ class SpiderLists(Service):
         return self._bounded(listing, listing.folder)
 
     def _bounded(self, process: Command | ForkedListing, folder: Path | None) -> Deferred[bytes]:
-        """The process's result. It is killed once it exceeds one of the limits of a crawl, be it with what it has
-        written in `folder`.
+        """The process's result. It is killed once it exceeds one of the limits of a crawl. Those include what it
+        writes in `folder`.
         """
         limits = limits_of(self._settings, COMMAND_TIMEOUT)._replace(log=0, stall=0)
         words = _words_about(limits)
@@ -523,7 +526,7 @@ class SpiderLists(Service):
         return await self._in_turn(partial(self._start, args, env, folder, account, python))
 
     async def _in_turn(self, start: Callable[[], Deferred[bytes]]) -> bytes:
-        """Call `start` once it is its turn, and return the result."""
+        """Call `start` when it is its turn, and return the result."""
         await self._turn.acquire()
         over = reactor.callLater(_LONGEST_TURN, self._turn.release)
         try:
@@ -554,7 +557,7 @@ class SpiderLists(Service):
 
 
 def _words_about(limits: AttemptLimits) -> dict[str, tuple[str, Reason]]:
-    """What is said of a process that exceeds a limit, and its code."""
+    """By limit: the message about a process that exceeds it, and its code."""
     words = {
         "memory": f"it took more memory than {limits.memory >> 20} MiB",
         "processes": f"it had more than {limits.processes} processes",
@@ -576,39 +579,39 @@ def spider_lists(app: Any) -> SpiderLists:
 # --- `catalog.json`: every spider that this node can run, for the tailer to publish
 
 
-#: Most bytes in the catalogue about all versions of one project, and about all projects. It is one file: if it became
-#: too large to be read, no project that is deployed here from then on could be crawled.
+#: Most bytes in the catalogue about all versions of one project, and about all projects. It is one file: if it were
+#: too large to be read, no project deployed here later could be crawled.
 MOST_OF_A_PROJECT, MOST_OF_ALL = 32 << 20, 128 << 20
 
 
 @state_change("node.catalog")
 def write_catalog(node_dir: Path, descriptions: Iterable[bytes]) -> None:
-    """Write the catalogue of all that is in `descriptions`, which are JSON arrays. Raises `OSError`."""
+    """Write the catalogue with all of `descriptions`, which are JSON arrays. Raises `OSError`."""
     node_dir.mkdir(parents=True, exist_ok=True)
     content = b",".join(one[1:-1] for one in descriptions if one != NO_SPIDERS)
     write_atomically(node_dir / CATALOG, b"[%b]" % content)
 
 
 def too_much(project: str, size: int, taken: Mapping[str, int]) -> str | None:
-    """Why another `size` bytes of the project do not fit into the catalogue, `None` if they do. `taken` has the bytes
+    """Why another `size` bytes of the project do not fit into the catalogue; `None` if they do. `taken` has the bytes
     of each project so far.
     """
     sizes = {**taken, project: taken.get(project, 0) + size}
     if sizes[project] > MOST_OF_A_PROJECT:
         return (
-            "what there is to say of the spiders of all its versions on this node takes more than "
+            "the descriptions of the spiders of all its versions on this node take more than "
             f"{MOST_OF_A_PROJECT >> 20} MiB: delete versions that are not needed"
         )
     if sum(sizes.values()) > MOST_OF_ALL:
         most = max(sizes, key=lambda name: sizes[name])
         return (
-            f"what there is to say of all spiders on this node takes more than {MOST_OF_ALL >> 20} MiB, most of it "
+            f"the descriptions of all spiders on this node take more than {MOST_OF_ALL >> 20} MiB, most of it "
             f"of project '{most}': delete versions that are not needed"
         )
     return None
 
 
-# --- `deployed.json`: what was deployed here with Scrapyd's own tools, for the tailer to report
+# --- `deployed.json`: deployments here with Scrapyd's own tools, for the tailer to report
 
 
 @state_change("node.tell_deployment")

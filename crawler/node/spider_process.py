@@ -1,7 +1,7 @@
-"""A spider's process as Scrapyd sees it: how it is stopped, held to its limits, and accounted for.
+"""A spider's process as Scrapyd sees it: how it is stopped, kept within its limits, and reported.
 
-How the process came to be (spawned, forked) is the transport's business: anything with `pid`, `usage`,
-`signalProcess` and `kill_group` will do.
+The transport knows how the process was started (spawned or forked). It can be any object with `pid`, `usage`,
+`signalProcess` and `kill_group`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from gateway.contract.records import ExitReport, NodeSpec
 from gateway.settings import NodeSettings
 
 log = Logger()
-#: What the kernel counts for the node's container.
+#: The kernel's counters for the node's container.
 _CGROUP_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
@@ -66,8 +66,8 @@ class CrawlProcess(ScrapyProcessProtocol):
         self._killer: DelayedCall | None = None
 
     def stop(self, why: str, signal: str | int = "INT") -> None:
-        """Ask the crawl to end, and kill it when the grace is over. Only the first reason counts, and only the first
-        signal is sent, because a second SIGINT makes Scrapy drop what it is working on.
+        """Ask the crawl to end, and kill it after the grace. Only the first reason counts. The signal is sent only
+        once, because a second SIGINT makes Scrapy drop what it is working on.
         """
         if self.stopped_by is not None:
             return
@@ -85,7 +85,7 @@ class CrawlProcess(ScrapyProcessProtocol):
         if self._killer is not None and self._killer.active():
             self._killer.cancel()
         accounted = maybeDeferred(self.ended, status)
-        # after an error, for example a full disk, the slot must be freed all the same
+        # even after an error, for example a full disk, the slot must be freed
         accounted.addErrback(lambda why: log.failure("cannot account for the end of {job}", why, job=self.job))
         accounted.addBoth(lambda _: super(CrawlProcess, self).processEnded(status))
 
@@ -142,8 +142,8 @@ class AttemptProcess(CrawlProcess):
             super().kill()
 
     def _removed(self) -> None:
-        """Kill a crawl that has removed its folder: it has no mark any more, and what it finds is lost. The folder is
-        made again, so that the tailer sees the attempt.
+        """Kill a crawl that has removed its own folder: without its mark nobody can follow it, and its results are
+        lost. The folder is made again, so that the tailer sees the attempt.
         """
         self._is_removed = True
         with suppress(OSError):
@@ -164,7 +164,7 @@ class AttemptProcess(CrawlProcess):
     def _kill_rest(self, reason: BaseException | None) -> None:
         if self.transport.is_minded:
             return
-        # long after the end another process can have the id (but not as long as the group exists)
+        # long after the end another process can have the id (not while the group exists)
         if self.pid is not None and not (isinstance(reason, ProcessLostError) and is_running(self.pid)):
             self._account.kill_rest(self.pid, self._folder)
 
@@ -172,7 +172,7 @@ class AttemptProcess(CrawlProcess):
         try:
             write_exit(self._folder, self._report(reason))
         finally:
-            # only after the report: a free lock without a report means that none will be written
+            # only after the report: a free lock without a report would mean that none will be written
             self._mark.release()
 
     def _report(self, reason: BaseException | None) -> ExitReport:
@@ -202,12 +202,12 @@ class AttemptProcess(CrawlProcess):
         return without_folder(report) if self._is_removed else report
 
     def _was_in_the_way(self, terminated: ProcessTerminated | None) -> bool:
-        """Whether the kernel has chosen it because all on this node together had too much memory."""
+        """Whether the kernel has killed it because all processes on this node together used too much memory."""
         is_killed = terminated is not None and terminated.signal == signal.SIGKILL and self.stopped_by is None
         return is_killed and out_of_memory_kills() > self._kills_before
 
 
-# --- orphans: spiders that run on although the Scrapyd that had started them was killed
+# --- orphans: spiders that go on although the Scrapyd that started them was killed
 #
 # They occupy no slot, and the tailer reports their end. But their limits are enforced, and they can be cancelled: the
 # mark has the process id, and as long as its lock is held that process, or its group, still exists.
@@ -220,7 +220,7 @@ SPAWN_TIME = WARM_UP + 60.0
 
 
 class Orphan:
-    """A process that is somebody else's child. `deferred` fires once it is gone."""
+    """A process that is not this Scrapyd's child. `deferred` fires once it is gone."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class Orphan:
     def start(self) -> None:
         self._limits.start(self._pid, self._folder)
         self._watch.start(WATCH_INTERVAL, now=False)
-        if self.stopped_by is not None:  # a second SIGINT would make Scrapy drop what it has in hand
+        if self.stopped_by is not None:  # a second SIGINT would make Scrapy drop what it is working on
             reactor.callLater(self._grace, self.kill)
 
     def stop(self, why: str, signal_id: str | int = "INT") -> None:
@@ -284,7 +284,7 @@ class Orphan:
 
 
 def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]:
-    """The attempts in the outbox that still run. To be called before this Scrapyd starts any."""
+    """The attempts in the outbox that still run. Call this before this Scrapyd starts any."""
     for folder in sorted(settings.outbox.glob("*-*")):
         if (
             AttemptId.parse(folder.name) is None
@@ -316,11 +316,11 @@ LOG_INTERVAL = 0.25
 LOG_INTERVAL_MIN = 0.02
 #: Seconds between two checks that the attempt's folder exists.
 FOLDER_INTERVAL = 1.0
-#: Seconds between two measurements of the attempt's files, usually and while the disk is nearly full: while less is
-#: free than `NEARLY_FULL` times `AttemptLimits.free`.
+#: Seconds between two measurements of the attempt's files: usually, and while the disk is nearly full. That is when
+#: less is free than `NEARLY_FULL` times `AttemptLimits.free`.
 FILES_INTERVAL, FILES_INTERVAL_MIN = 5.0, 0.5
 NEARLY_FULL = 4
-#: Share of `AttemptLimits.free` that an attempt can take however full the disk is: with less, it is not the cause.
+#: Share of `AttemptLimits.free` that an attempt can always take. With less, the attempt does not cause a full disk.
 SPARED = 1 / 16
 #: After so many failed measurements in a row (folders may be moved all the time) the limit counts as exceeded.
 MOST_NOT_MEASURED = 12
@@ -331,9 +331,9 @@ LOG_SLACK = 0.25
 class AttemptLimits(NamedTuple):
     #: Seconds from now.
     timeout: float
-    #: Bytes of everything that belongs to the attempt, its browser too; 0 is no limit.
+    #: Bytes of memory of all processes of the attempt, including a browser; 0 is no limit.
     memory: int = 0
-    #: Bytes of `crawl.log`; 0 is no limit. What logs through Python keeps within it by itself (`LogLimit`).
+    #: Bytes of `crawl.log`; 0 is no limit. Python's logging keeps within it by itself (`LogLimit`).
     log: int = 0
     #: Seconds in which nothing happens; 0 is no limit.
     stall: float = 0
@@ -427,7 +427,7 @@ class LimitWatch:
         """Begin to watch a process. `folder` is its attempt's, or the one in which it lists spiders; without it, only
         time, memory and processes count.
         """
-        if self._is_over:  # it was stopped before it had begun
+        if self._is_over:  # it was stopped before it began
             return
         self._later("timeout", max(0.0, self._limits.timeout), self._report, "timeout")
         if self._limits.memory or self._limits.processes:

@@ -1,4 +1,4 @@
-"""Detects from outside that a crawl stands still: it logs nothing, requests nothing and finds nothing."""
+"""Detects from outside that a crawl has stalled: it logs nothing, requests nothing and finds nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import monotonic
 from gateway.contract import outbox
 from gateway.contract.log_line import LogEntry, split_entries
 
-#: How often a crawl is checked within its time limit for a stall, and the most seconds between two checks.
+#: A crawl is checked for a stall this many times within its time limit; and the most seconds between two checks.
 LOOKS = 20
 INTERVAL_MAX = 5.0
 #: Bytes of new log that are read. A crawl that writes more than this between two checks has not stalled.
@@ -20,8 +20,8 @@ _PERIODIC_LOG = "scrapy.extensions.periodic_log"
 
 
 class StallDetector:
-    """Counts how long a crawl has been idle; to be asked every `interval` seconds. The time between two questions
-    counts as two intervals at most: if the whole node was suspended (a virtual machine, a laptop's lid), so was the
+    """Counts how long a crawl has been idle. It must be asked every `interval` seconds. The time between two calls
+    counts as two intervals at most: if the whole node was suspended (a virtual machine, a closed laptop), so was the
     crawl.
     """
 
@@ -61,7 +61,7 @@ class NewLines:
         self._in_stats = False
 
     def tell(self) -> bool:
-        """Whether more was written since the last time than what Scrapy writes by the clock."""
+        """Whether, since the last call, anything was written besides Scrapy's periodic log lines."""
         before, self._size = self._size, os.fstat(self._fd).st_size
         if self._size - before > READ:
             self._in_stats = False
@@ -76,6 +76,7 @@ class NewLines:
             by_the_clock, ends = self._in_stats, entry.msg == "}"
             self._in_stats = by_the_clock and not ends
             return by_the_clock
-        # the periodic log's JSON has many lines; lines that continue an entry of the stats were printed by others
+        # the periodic JSON has many lines; other continuation lines in an entry of the stats were printed by other
+        # code
         self._in_stats = entry.logger == _PERIODIC_LOG and entry.msg == "{"
         return entry.logger in {_LOG_STATS, _PERIODIC_LOG}

@@ -4,8 +4,8 @@ The `started` file is made once, and locked for as long as the spider lives. It 
 only then linked to its own, so nobody ever sees it unlocked while the attempt runs. The launcher holds the same lock
 until the exit report is written: a process that finds the lock free and no report knows that none will be written.
 
-The descriptor that the spider inherits is read-only, because the fate of the attempt, and of its node, is decided by
-what the mark says.
+The descriptor that the spider inherits is read-only, because the content of the mark decides the fate of the attempt
+and of its node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gateway.crash_points import state_change
 
 #: Least size of a mark in bytes.
 _SIZE = 80
-#: Above any process id.
+#: All process ids are smaller than this.
 _PIDS = 1 << 31
 
 
@@ -65,7 +65,7 @@ class StartedMark:
         self._write(pid)
 
     def release(self) -> None:
-        """Let go, if that was not done. The lock is free once the spider's own copy is gone too."""
+        """Close the mark, if that was not done. The lock is free once the spider's own descriptor is closed, too."""
         for fd in {self.fd, self.writer} - {-1}:
             os.close(fd)
         self.fd = self.writer = -1
@@ -76,7 +76,7 @@ class StartedMark:
 
 @state_change("node.note_fork")
 def note_own_pid(fd: int) -> None:
-    """Note this process in the mark. A forked spider does it itself, because Scrapyd may be gone by then."""
+    """Note this process in the mark. A forked spider does this itself, because Scrapyd may be gone by then."""
     _write_mark(fd, json.loads(os.pread(fd, _SIZE, 0))["started_at"], os.getpid())
 
 
@@ -93,7 +93,9 @@ def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
 
 
 def _locked(path: Path, writer: int) -> int:
-    """A descriptor that holds the file's lock: a read-only one, or `writer` where those cannot. Raises `OSError`."""
+    """A descriptor that holds the file's lock: a read-only one, or `writer` if read-only ones cannot be locked.
+    Raises `OSError`.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,5 +110,5 @@ def _locked(path: Path, writer: int) -> int:
 
 
 def _write_mark(fd: int, started_at: str, pid: int | None) -> None:
-    # texts are padded and never get shorter, so nothing of an earlier one is left behind
+    # texts are padded and never get shorter, so nothing of an earlier text remains
     os.pwrite(fd, json.dumps({"started_at": started_at, "pid": pid}).encode().ljust(_SIZE), 0)

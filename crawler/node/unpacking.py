@@ -1,13 +1,13 @@
 """`python -m crawler.node.unpacking <egg> <folder> <bytes to keep free>` unpacks an egg into the folder of all
 contents.
 
-Each content has a folder of its own, `<SHA-256>-<Python>/<Name>-<version>.egg`. Namespace packages, data beside the
-modules and C extensions work in an unpacked egg as if they were installed. Python finds the egg's metadata by that
-name. Scrapyd's user owns it all, and nobody else can write there. Other users can pass through the folder of all
-contents but not list it, so they reach no content whose hash they do not know.
+Each content has a folder of its own, `<SHA-256>-<Python>/<Name>-<version>.egg`. In an unpacked egg, namespace
+packages, data beside the modules, and C extensions work as if they were installed, and Python finds the egg's
+metadata by the folder's name. Scrapyd's user owns everything, and nobody else can write there. Other users can pass
+through the folder of all contents but not list it, so they reach only contents whose hash they know.
 
-An egg may be hostile: names in it can lead elsewhere, and a small file can become a large one. Nothing of it is
-executed here.
+An egg may be hostile: names in it can lead out of the folder, and a small file can unpack to a large one. Nothing of
+the egg is executed here.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Holds:
     """The unpacked eggs and virtual environments that crawls use, even if they belong to no version any more.
 
     They are not locked, because a project that can run an egg can open its folder, and could hold the lock for ever.
-    Only Scrapyd removes them. It knows what it has started, and notes it in the attempt's folder for its successor.
+    Only Scrapyd removes them. It knows what it has started, and notes that in each attempt's folder for its
+    successor.
     """
 
     def __init__(self) -> None:
@@ -83,8 +84,8 @@ class Holds:
 
     @contextmanager
     def hold(self, code: ProjectCode, folder: Path | None = None) -> Iterator[None]:
-        """Have it kept in here, and while the attempt in `folder` runs. Raises `FileNotFoundError` if it is gone, and
-        `OSError`.
+        """Keep `code` from being removed during this block, and while the attempt in `folder` runs. Raises
+        `FileNotFoundError` if it is already gone, and `OSError`.
         """
         paths = [path for path in (code.egg, code.venv) if path is not None]
         for path in paths:
@@ -128,25 +129,25 @@ def _take_away(content: Path) -> Path:
     return content.rename(content.with_name(f"{_REMOVED}{content.name}-{uuid4().hex}"))
 
 
-# --- unpacking: complete or not there at all
+# --- unpacking: complete, or absent
 
-#: Files and folders; bytes when unpacked; folders within one another; characters of a name.
+#: Limits of an egg: files and folders; bytes when unpacked; levels of folders; characters of a name.
 MOST_ENTRIES, MOST_BYTES, _DEEPEST, _LONGEST_NAME = 100_000, 1 << 30, 32, 200
 _PIECE = 1 << 18
 #: Allowed compression methods: those that Python unpacks with a bounded amount of memory.
 _METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _METADATA, _MOST_METADATA = "EGG-INFO/PKG-INFO", 1 << 20
-#: Seconds after which the rest is not compiled: Python does that when it is imported.
+#: Seconds after which compiling stops. Python compiles the rest when it is imported.
 _COMPILE = 30.0
 
 
 def place(egg: Path, folder: Path, *, keep_free: int = 0) -> Path:
-    """The unpacked egg, in the folder of all contents. Raises `EggError` for one that cannot be unpacked, and
-    `OSError`, also if less than `keep_free` bytes of the disk would be left.
+    """The unpacked egg, in the folder of all contents. Raises `EggError` if it cannot be unpacked, and `OSError`,
+    also if less than `keep_free` bytes of the disk would remain.
     """
     with egg.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        # the byte code in it is this Python's
+        # its byte code is for this Python
         content = folder / f"{digest}-{sys.implementation.cache_tag}"
         if not content.exists():
             _place(file, content, keep_free)
@@ -161,7 +162,7 @@ def _place(file: BinaryIO, content: Path, keep_free: int) -> None:
         unpack(file, new / "egg", keep_free)
         _compile(new / "egg")
         (new / "egg").rename(new / _name_of(new / "egg"))
-        with suppress(FileExistsError):  # somebody else was faster
+        with suppress(FileExistsError):  # another process was faster
             _rename(new, content)
     finally:
         remove_tree(new)
@@ -195,7 +196,7 @@ def unpack(file: BinaryIO, folder: Path, keep_free: int = 0) -> None:
 
 
 def _parts(member: zipfile.ZipInfo) -> tuple[str, ...]:
-    """The member's path in the folder. Raises `EggError` if that leads outside, or it is no file or folder."""
+    """The member's path in the folder. Raises `EggError` if that leads outside, or if it is not a file or folder."""
     name = member.filename
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
@@ -224,8 +225,8 @@ def _check_number(every: Iterable[tuple[str, ...]]) -> None:
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, room: int, free: int) -> int:
-    """Unpack one member, and return its size, which is counted because the egg's own numbers can be wrong. At most
-    `room` bytes are allowed in the egg and `free` bytes on the disk.
+    """Unpack one member, and return its size, which is counted because the egg's own numbers can be wrong. Allows
+    `room` bytes for the egg and `free` bytes on the disk.
     """
     if member.is_dir():
         target.mkdir(parents=True, exist_ok=True)
@@ -280,7 +281,7 @@ def _name_of(folder: Path) -> str:
 
 # --- the process
 
-#: Most bytes of memory, seconds of CPU, and seconds in all that unpacking takes.
+#: Limits of unpacking: bytes of memory, seconds of CPU, seconds in all.
 _MEMORY, _CPU, _LONGEST = 2 << 30, 55, 90
 
 
@@ -289,7 +290,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # the compiler's, of other people's code
     signal.alarm(_LONGEST)
     for limit, most in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CPU, _CPU), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # there is a lower one, or the system knows none
+        with suppress(ValueError, OSError):  # the limit is lower already, or unknown to this system
             resource.setrlimit(limit, (most, most))
     try:
         egg, folder, keep_free = sys.argv[1:]

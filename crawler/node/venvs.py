@@ -1,4 +1,4 @@
-"""The virtual environments of projects, on Scrapyd's side: who waits for which build, and how each has gone."""
+"""The virtual environments of projects, on Scrapyd's side: who waits for which build, and how each build has gone."""
 
 # mypy: allow-untyped-calls
 # Twisted is typed in parts only.
@@ -53,13 +53,13 @@ _AT_ONCE = 2
 KEPT_UNUSED = 900.0
 #: How many builds are remembered with their result.
 _REMEMBERED = 200
-#: Seconds for which the result of a build that nobody waited for is kept, for somebody who deploys again.
+#: Seconds for which the result of a build that nobody waited for is kept, in case the project is deployed again.
 _UNTOLD = 600.0
 _MOST_LOG = 1 << 20
 
 
 def requirements_of(egg: Path) -> Path | None:
-    """The file in an unpacked egg that lists what it depends on, if there is one."""
+    """The file in an unpacked egg that lists its dependencies, if there is one."""
     return next((egg / name for name in (REQUIREMENTS, REQUIREMENTS_ON_TOP) if (egg / name).is_file()), None)
 
 
@@ -68,7 +68,7 @@ class Build:
 
     def __init__(self) -> None:
         self.answer: BuildAnswer | None = None
-        #: When it ended (monotonic), if nobody waited for it any more.
+        #: When it ended (monotonic time), if nobody was waiting for it.
         self.untold_since: float | None = None
         self._command: Command | None = None
         self._log = ""
@@ -122,12 +122,12 @@ class Venvs:
         self._turn = DeferredSemaphore(_AT_ONCE)
         #: Builds that have not ended, by the requirements they were asked for.
         self._going_on: dict[bytes, Build] = {}
-        #: Builds that have ended without anybody having been told the result, by the same key.
+        #: Builds that have ended and whose result nobody has got so far, by the same key.
         self._untold: dict[bytes, Build] = {}
         #: The latest build of each project and version, in the order in which they were asked for.
         self._of: dict[tuple[str, str], Build] = {}
         self._commands: set[Command] = set()
-        #: Then no build begins that waits for its turn.
+        #: If so, no waiting build begins any more.
         self._is_stopped = False
 
     def start(self) -> None:
@@ -178,11 +178,13 @@ class Venvs:
         return None if is_late or (venv is not None and not has_python(venv)) else build
 
     def forget(self, project: str, version: str) -> None:
-        """The version has other requirements now, or none."""
+        """Forget the build of a version that now has other requirements, or none."""
         self._of.pop((project, version), None)
 
     def told(self, project: str, version: str, venv: Path | None) -> dict[str, Any]:
-        """How the installation for this version has gone. `venv` is the environment in which it runs, if any."""
+        """How the installation for this version has gone, as `dependencies.json` answers. `venv` is the environment
+        in which the version runs, if any.
+        """
         build = self._of.get((project, version))
         if build is not None and (build.answer is None or build.answer.venv is None or venv is None):
             answer = build.answer or BuildAnswer()
@@ -195,7 +197,7 @@ class Venvs:
         return {"state": "ready", "log": _log_of(venv), "message": None, "packages": sorted(_packages(venv))}
 
     def remove_unused(self, used: Iterable[Path]) -> Iterator[Path]:
-        """Take away the environments that no version uses any more; yields the folders that are to be removed."""
+        """Take away the environments that no version uses any more; yields the folders to be removed."""
         recent = time.time() - KEPT_UNUSED
         with suppress(OSError):
             young = [path / "venv" for path in self._folder.iterdir() if path.lstat().st_mtime > recent]
@@ -208,7 +210,7 @@ class Venvs:
             requirements.touch(mode=0o600)  # a URL in it may have a password
             requirements.write_bytes(content)
             answer = await self._turn.run(self._run, build, requirements, fresh)
-        except RunnerError as error:  # its words are the log
+        except RunnerError as error:  # the log has its message
             answer = BuildAnswer(unfit="the installation was interrupted", reason=reason_behind(error))
         except (OSError, ValueError) as error:
             answer = BuildAnswer(unfit=str(error))
@@ -232,7 +234,7 @@ class Venvs:
             raise CommandError("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
         plan = self._plan(requirements, fresh=fresh)
         env = {name: os.environ[name] for name in (*PASSED_ON, "LANG", OF_TESTS) if name in os.environ}
-        # the builder's own time limit comes first, and its message says more
+        # the builder's own time limit comes first, and has the better message
         seconds = self._settings.project_build_seconds + 30
         env = {**env, PLAN: plan.model_dump_json()}
         command = Command.start([_BUILDER], env, seconds=seconds)

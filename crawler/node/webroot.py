@@ -32,8 +32,8 @@ _CORS = (b"Access-Control-Allow-Origin", b"Access-Control-Allow-Methods", b"Acce
 
 
 class Root(website.Root):
-    """Scrapyd's pages, unchanged. Scrapyd checks the password before; Host and Origin are checked here, because every
-    request passes through here.
+    """Scrapyd's pages, unchanged. Scrapyd checks the password before. Host and Origin are checked here, because all
+    requests pass through here.
     """
 
     def __init__(self, config: NodeConfig, app: Any) -> None:
@@ -85,7 +85,7 @@ class RefusedResource(Resource):
 
 
 class Logs(website.File):
-    """The folder of logs, without those that are gone: a log can vanish at any time, and Scrapyd fails on dead links.
+    """The folder of logs. It skips logs that are gone: a log can vanish at any time, and Scrapyd fails on dead links.
 
     The log of an attempt is a link to a file in its folder. Any other link was put there by a spider.
     """
@@ -115,13 +115,13 @@ class Logs(website.File):
         return [name for name in super().listNames() if self.child(name).exists()]
 
     def _attempt_log(self, link: Path) -> Path | None:
-        """The log that the launcher's link leads to; `None` for everything else, links of other people included."""
+        """The log of an attempt, if `link` is a link that the launcher made; `None` for anything else."""
         attempt = AttemptId.parse(link.stem)
         log = attempt_dir(self._outbox, attempt) / LOG if attempt else None
         return log if log and link.is_symlink() and link.readlink() == log else None
 
 
-# --- requests with bodies, which can be large: an egg is never in memory as a whole
+# --- requests with bodies, which can be large: an egg is never as a whole in memory
 
 #: Most bytes of an upload (the egg and the form around it), of any other request, and of all fields of a form.
 MOST_UPLOAD, MOST_BODY, _MOST_FIELDS = 256 << 20, 16 << 20, 64 << 10
@@ -133,7 +133,7 @@ LIVE = b"/live"
 
 
 class NodeRequest(Request):
-    """A request whose form with an egg stays in the file, in `folder`, into which it was received (see `Form`).
+    """A request that keeps a form with an egg in the file, in `folder`, into which it was received (see `Form`).
     Twisted would read the form into memory and copy it several times.
     """
 
@@ -147,7 +147,7 @@ class NodeRequest(Request):
         self._folder = folder
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
-        """Keep large bodies in `folder`: Twisted would use `/tmp`, which can be in memory, or full of other files."""
+        """Receive large bodies into `folder`. Twisted would use `/tmp`, which can be in memory, or nearly full."""
         if length is not None and length < _MOST_IN_MEMORY:
             self.content = BytesIO()
         else:
@@ -202,7 +202,7 @@ class Form:
         return self._fields[name].decode("utf-8", "replace")
 
     def read(self, request: NodeRequest, file: IO[bytes]) -> None:
-        """Write the form's file to `file`. Raises Scrapyd's error for what is no form, and `OSError`."""
+        """Write the form's file to `file`. Raises Scrapyd's error if the request has no such form, and `OSError`."""
         _, options = parse_options_header(request.form_type)
         self._file = file
         callbacks: MultipartCallbacks = {
@@ -248,7 +248,7 @@ class Form:
         self._part += data[start:end]
 
 
-# --- what a request needs besides the password: it must be addressed to this node, and not come from another's page
+# --- besides the password, a request must be addressed to this node, and not come from a page of another origin
 #
 # A browser sends a saved password on behalf of any page that asks for it, and an attacker can make a name resolve to
 # 127.0.0.1 after the page was loaded (DNS rebinding). So the Host must be a name of this node, and if a page sent the
@@ -258,7 +258,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class OriginGuard(NamedTuple):
-    #: Host names and addresses, lower case, that the node answers to besides loopback.
+    #: Host names and addresses, in lower case, that the node answers to besides loopback.
     hosts: frozenset[str]
     #: Origin (`scheme://host:port`) of `NODE_URL`: a proxy may have changed the Host header.
     public_origin: str

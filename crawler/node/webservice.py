@@ -49,16 +49,16 @@ log = Logger()
 
 #: Ids of jobs that are not ours. They become file names.
 _JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
-#: Bytes of a command-line argument. Linux limits its length, and a job with a longer one would vanish.
+#: Most bytes of a command-line argument. Linux limits its length, and a job with a longer one would vanish.
 _MAX_ARGUMENT = 100_000
-#: Bytes of what the platform is told about an egg's spiders, and values in the rest of the answer. It reads no answer
-#: that is longer than 16 MiB, or that has more than `MAX_ANSWERED` values.
+#: Most bytes of an answer about an egg's spiders, and number of values in the rest of the answer. The platform
+#: refuses answers of more than 16 MiB or more than `MAX_ANSWERED` values.
 MOST_TOLD, _OTHER_VALUES = 12 << 20, 100
 _VARIABLES = TypeAdapter(dict[str, str])
 
 
 class RefusalError(error.Error):
-    """A refusal in the form in which Scrapyd answers with an error."""
+    """A refusal, in the form of Scrapyd's errors."""
 
     def __init__(self, message: str, reason: Reason | None) -> None:
         super().__init__(code=http.OK, message=message.encode())
@@ -73,7 +73,7 @@ def refuse(message: str, reason: Reason | None = None) -> NoReturn:
 class AsyncService(webservice.WsResource):
     """A service that can wait for something while other requests are served."""
 
-    #: The one method it answers to.
+    #: The only HTTP method that it allows.
     method = "POST"
 
     async def answer(self, request: NodeRequest) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class AsyncService(webservice.WsResource):
         return NOT_DONE_YET
 
     async def _answer(self, request: NodeRequest) -> dict[str, Any]:
-        return await self.answer(request)  # what Scrapyd's `param` raises, it raises before there is a coroutine
+        return await self.answer(request)  # Scrapyd's `param` raises before there is a coroutine
 
     def _failed(self, failure: Failure) -> dict[str, Any]:
         problem = failure.value
@@ -143,7 +143,7 @@ class Schedule(AsyncService):
     @param("setting", required=False, default=list, multiple=True)
     @param("spec", required=False, default=None)
     @param("env", required=False, default=None)
-    async def answer(  # noqa: PLR0917 - `param` hands them over by name
+    async def answer(  # noqa: PLR0917 - `param` passes them by name
         self,
         request: Request,
         project: str,
@@ -166,7 +166,7 @@ class Schedule(AsyncService):
             refuse("jobid is invalid: up to 100 letters, digits, - and _")
         else:
             if spec is not None or env is not None:
-                refuse("jobid is not that of an attempt, which a spec and variables belong to")
+                refuse("jobid is not an attempt's, but spec and env are only for attempts")
             await self._queue_job(project, queued, setting, _arguments(request))
         self.root.poller.kick()
         return {"jobid": jobid}
@@ -181,13 +181,15 @@ class Schedule(AsyncService):
         try:
             known = await spider_lists(self.root.app).has(project, queued.version, queued.spider)
         except RunnerError:
-            known = True  # the project is broken, and the log of its crawl says best why
+            known = True  # the project is broken, and the log of its crawl best explains why
         if not known:
             refuse(f"spider '{queued.spider}' not found", Reason.SPIDER_MISSING)
         self._intake().take(attempt, project, spec, queued, env)
 
     def _require_instance(self, spec: NodeSpec) -> None:
-        """Refuse an attempt for another machine of this name: it may run there already. Raises `NodeUnfitError`."""
+        """Refuse an attempt that is for another machine with this name: it may run there already. Raises
+        `NodeUnfitError`.
+        """
         with suppress(OSError):
             if spec.instance not in {None, outbox.instance_of(self.root.launcher.settings.node_dir)}:
                 raise NodeUnfitError("it is meant for another machine that has, or had, this node's name")
@@ -234,8 +236,8 @@ class Cancel(AsyncService):
 
 
 class Withdraw(webservice.WsResource):
-    """`withdraw.json`: whether this node has taken an attempt. If it has not, it never will, even if the order
-    arrives later. So a platform that got no answer to its order learns whether another node can have the job.
+    """`withdraw.json`: whether this node has taken an attempt. If it has not, it never will, even if the request
+    arrives later. The platform uses this when it got no answer to that request, and another node could run the job.
     """
 
     @param("project")
@@ -249,7 +251,7 @@ class Withdraw(webservice.WsResource):
 
 
 class ListSpiders(AsyncService):
-    """`listspiders.json`: as Scrapyd's, which would hand its whole environment to the project it lists."""
+    """`listspiders.json`, as Scrapyd's. But Scrapyd would pass its whole environment to the project that it lists."""
 
     method = "GET"
 
@@ -299,7 +301,7 @@ def _stop_reason(text: str) -> StopReason:
 
 class AddVersion(AsyncService):
     """`addversion.json`: an egg is examined before it is stored, and refused if it could not be run. After the
-    answer, the next crawl that is asked for on any node runs this version.
+    answer, the next crawl on any node runs this version.
     """
 
     async def answer(self, request: NodeRequest) -> dict[str, Any]:
@@ -366,8 +368,8 @@ class DeleteVersion(webservice.DeleteVersion):
 
 
 def told_of(spiders: Iterable[SpiderInfo]) -> dict[str, Any]:
-    """What the platform is told about an egg's spiders; nothing if that is more than it reads. Then the node's tailer
-    tells it, spider by spider.
+    """The answer about an egg's spiders. It is empty if it would be more than the platform reads; then the node's
+    tailer reports them, spider by spider.
     """
     infos = [info.model_dump(mode="json") for info in spiders]
     told = json.dumps(infos).encode()
@@ -406,7 +408,7 @@ MAX_SPEC = 2_000_000
 
 
 class Queued(NamedTuple):
-    """What Scrapyd's queue gets: names only, so that nothing of the work shows in `ps` or a log."""
+    """A message in Scrapyd's queue. It has names only, so that no parameters appear in `ps` or in a log."""
 
     spider: str
     job: str
@@ -433,12 +435,12 @@ def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) 
     named = (spec.job_id, spec.attempt, canonical(spec.project).lower(), spec.spider)
     if named != (attempt.job_id, attempt.attempt, project.lower(), spider):
         raise InvalidRequestError("spec", "is of another attempt, project or spider than the request")
-    # the contents of the spec are written to a file
+    # without the variables, because the spec is written to a file
     return spec.model_copy(update={"project": project, "env": {}})
 
 
 def parse_variables(text: str | None, spec: NodeSpec) -> dict[str, str]:
-    """The job's variables, which must be there if, and only if, the spec says so. Raises `InvalidRequestError`, whose
+    """The job's variables. They must be there if, and only if, the spec says so. Raises `InvalidRequestError`, whose
     message quotes no value.
     """
     variables = _variables_in(text) if text else {}
@@ -459,8 +461,8 @@ def _variables_in(text: str) -> dict[str, str]:
 
 
 class Intake:
-    """The only way by which attempts enter the queue. However often an attempt is posted, it is in the queue at most
-    once, and after its launch it is never queued again.
+    """The only way into the queue for attempts. However often an attempt is posted, it is in the queue at most once,
+    and after its launch it is never queued again.
     """
 
     def __init__(self, launcher: NodeLauncher, queues: dict[str, SqliteSpiderQueue]) -> None:
@@ -533,7 +535,7 @@ class Intake:
 
 @state_change("node.write_spec")
 def _write_spec(folder: Path, spec: NodeSpec, account: Account) -> None:
-    if folder.is_symlink():  # an earlier attempt of the job has put it there
+    if folder.is_symlink():  # put there by an earlier attempt of the job
         folder.unlink()
     account.make_folder(folder)
     # the spec has secrets; if the project has a user of its own, the folder itself is closed to others

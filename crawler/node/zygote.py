@@ -1,9 +1,9 @@
 """The warm process that crawls are forked from: `python -m crawler.node.zygote [<runner module>]`.
 
-It has imported the runner and, by the runner's `preload()`, all that a crawl needs. It must have no reactor and only
-one thread, or it does not start. Its stdin is a socket, with Scrapyd at the other end. For each request it forks a
-child, which runs the runner's `main()`, and reports the child's process id and later how it ended. When the socket
-ends, so does the zygote; its children run on.
+It has imported the runner and, through the runner's `preload()`, all that a crawl needs. It must have no reactor and
+only one thread, or it does not start. Its stdin is a socket to Scrapyd. For each request it forks a child, which runs
+the runner's `main()`, and reports the child's process id and later how it ended. It ends when the socket is closed;
+its children go on.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from gateway.process import (
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 #: Variable with the number of the descriptor from which a crawl reads its project's variables.
 VARIABLES_FD = "DISCOVERYBOT_ENV_FD"
-#: Signals that are blocked while forking: a child might get one before it has its own handlers.
+#: Signals that are blocked while forking, because a child has no handlers of its own at first.
 _HELD_BACK = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 
@@ -55,12 +55,12 @@ class SpiderZygote:
     def __init__(self, channel: ForkChannel, main: Callable[[], object]) -> None:
         self._channel = channel
         self._main = main
-        #: Ids of requests, by the process id of what minds its process (`gateway.process`).
+        #: Ids of requests, by the process id of the minder of the request's process (`gateway.process`).
         self._children: dict[int, int] = {}
         self._woken, self._wake = os.pipe()
 
     def serve(self) -> None:
-        """Fork until the socket ends."""
+        """Fork on request until the socket is closed."""
         for fd in (self._woken, self._wake):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._wake)
@@ -107,7 +107,7 @@ class SpiderZygote:
                 if not pid:
                     break
                 if os.WIFSTOPPED(status):
-                    # a project with our own user has stopped a minder, which must notice its spider's end
+                    # a project that runs as our user has stopped its minder, which must notice the spider's end
                     os.kill(pid, signal.SIGCONT)
                     continue
                 self._end_strays()
@@ -124,8 +124,8 @@ class SpiderZygote:
 
 
 def check_forkable() -> None:
-    """Raises `NotForkableError` if there is a reactor, whose descriptors children would share, or another thread,
-    whose locks children could never release.
+    """Raises `NotForkableError` if there is a reactor, because children would share its descriptors, or another
+    thread, because children could never release its locks.
     """
     if "twisted.internet.reactor" in sys.modules:
         raise NotForkableError("a reactor was imported")
@@ -136,7 +136,7 @@ def execute() -> None:
     """Become the command that this process was forked for."""
     if mark := os.environ.get("DISCOVERYBOT_MARK_FD"):
         os.set_inheritable(int(mark), True)  # noqa: FBT003 - takes no keyword
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and so would the command
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
     os.execve(sys.orig_argv[0], sys.orig_argv, os.environ)  # noqa: S606 - a command of the launcher's
 
 
@@ -151,7 +151,7 @@ def _imported(module: str) -> Callable[[], object]:
 def main() -> None:
     run = _imported(sys.argv[1]) if sys.argv[1:] else execute
     check_forkable()
-    # other processes of this user could read the variables of a crawl from this process's descriptors
+    # otherwise other processes of this user could read a crawl's variables from this process's descriptors
     hide_process()
     adopt_descendants()
     with suppress(BrokenPipeError, ConnectionResetError):  # Scrapyd is gone
@@ -159,11 +159,11 @@ def main() -> None:
     os._exit(0)  # without exit handlers, which are meant for children
 
 
-# --- what a forked process does to become a crawl's own, as if it had been started for it
+# --- what a forked process does to become a crawl, as if it had been started as one
 
 
 def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object]) -> NoReturn:
-    """Run `main` as the request says, and end."""
+    """Run `main` as the request says, and then end the process."""
 
     def run() -> None:
         # this must come first, before the zygote's socket is closed: when Scrapyd sees the socket's end, the mark
@@ -176,7 +176,7 @@ def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object
 
 
 def _list(request: ForkRequest, channel: ForkChannel, main: Callable[[], object]) -> None:
-    """Run the command that lists spiders. Its stdout is the descriptor that is the mark for a crawl."""
+    """Run the command that lists spiders. Its stdout is the descriptor that for a crawl would be the mark."""
     _detach(request, channel)
     os.dup2(answer := int(os.environ.pop("DISCOVERYBOT_MARK_FD")), 1)
     os.close(answer)
@@ -200,7 +200,7 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
         os.environ[VARIABLES_FD] = "0"
     close_all_but(request.mark_fd)
     if request.variables_fd is None:
-        # only after the descriptors are closed: one of them could have the variables of another crawl
+        # only after the descriptors are closed: one of them could give access to another crawl's variables
         show_process()
     sys.orig_argv, sys.argv = request.command, request.command[2:]
     random.seed()
@@ -211,9 +211,9 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
 
 #: Most bytes of a frame. A request contains a crawl's command and environment.
 MAX_FRAME = 1 << 20
-#: How many descriptors go with each request: one for its output, and its mark. Some requests have more: one to write
-#: the process id into the mark, which the crawl's own code must not have, and a pipe with the variables, which nobody
-#: but the crawl itself must read.
+#: How many descriptors come with each request: one for its output, and its mark. Some requests have more: one to
+#: write the process id into the mark, which the crawl's own code must not have, and a pipe with the variables, which
+#: only the crawl itself may read.
 FDS = 2
 _LENGTH = struct.Struct("!I")
 _READ = 1 << 16
@@ -241,7 +241,7 @@ class ForkRequest(NamedTuple):
 
 
 class ForkChannel:
-    """Frames on a socket. Writing blocks; reading takes what is there, even if it is part of a frame."""
+    """Frames on a socket. Writing blocks; reading takes what has arrived, even if it is part of a frame."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -276,7 +276,9 @@ class ForkChannel:
         return bool(poll.poll(0))
 
     def forget(self) -> None:
-        """Detach the socket in a child, so that no other descriptor with its number is closed by accident later."""
+        """Detach the socket in a child. Otherwise a later descriptor with the same number could be closed by
+        accident.
+        """
         self._connection.detach()
 
     def _read(self) -> None:

@@ -1,5 +1,5 @@
-"""How often a crawl may ask: its pauses, its own rate, and what it shares with other crawls: the rate of its site,
-and the delay that a host's robots.txt asks for.
+"""How often a crawl may send requests: its pauses, its own rate, and the limits that it shares with other crawls,
+which are the rate of its site and the delay that a host's robots.txt wants.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds before a turn at which the next one may be reserved. They are enough for a busy loop to miss no turn, and
-#: they limit the turns that a killed crawl leaves unused.
+#: How many seconds ahead the next turn may be reserved: enough for a busy loop to miss no turn, and little enough
+#: that a killed crawl leaves few turns unused.
 AHEAD_SECONDS = 0.1
-#: Seconds for which a Redis that failed is not asked: doubled each time, up to the second value.
+#: Seconds for which a Redis that failed is not asked. They are doubled each time, up to the second value.
 REST_SECONDS = 1.0
 REST_SECONDS_MAX = 15.0
 
@@ -103,7 +103,7 @@ class SharedRate:
         try:
             wait = await self.limit.reserve()
             while self._is_away and wait < self._own.left:
-                # this crawl has used that turn already while Redis was away
+                # this crawl has used that turn while Redis did not answer
                 wait = await self.limit.reserve()
         except _unreachable() as error:
             self._begin_rest(error)
@@ -136,7 +136,7 @@ class SharedRate:
 
 
 def _unreachable() -> tuple[type[Exception], ...]:
-    # the Redis client takes a tenth of a second to import; who gets here has it
+    # imported here, because it takes a tenth of a second; whoever has a Redis has imported it already
     from redis.exceptions import RedisError  # noqa: PLC0415 - as said above
 
     return (RedisError, OSError)
@@ -168,7 +168,7 @@ class Gate:
         await self._rate.close()
 
 
-# --- when a request is sent: after the pause of its host, within the allowed concurrency, and at the allowed rate.
+# --- when a request is sent: after the pause of its host, within the concurrency, and at the rate that are allowed
 #
 # A turn is taken at the last moment, between Scrapy's queues and the connection. So pages from the cache take no
 # turn, and the page's time-out does not run during the wait.
@@ -203,7 +203,7 @@ class _Host:
 
 
 class Pacing:
-    """Extension that every download handler asks for a turn."""
+    """Extension from which every download handler gets a turn for each request."""
 
     def __init__(self, crawler: Crawler, pauses: Pauses | None, places: int | None, gates: list[Gate]) -> None:
         self._crawler = crawler
@@ -211,7 +211,7 @@ class Pacing:
         self._place = asyncio.Semaphore(places) if places else nullcontext()
         self._gates = gates
         self._apart: dict[str, Gate] = {}
-        #: All hosts share its connections: a crawl may come to thousands.
+        #: All hosts share the connections of this one, because a crawl may visit thousands of hosts.
         self._of_host: Rate | None = None
         self._hosts: defaultdict[str, _Host] = defaultdict(_Host)
         self._holds = bool(pauses or gates or places)
@@ -228,7 +228,7 @@ class Pacing:
         return self
 
     def keep_apart(self, host: str, seconds: float) -> None:
-        """From now on, send requests of all crawls to this host, with its port, so many seconds apart."""
+        """From now on, send the requests of all crawls to this host (with its port) at least `seconds` apart."""
         redis_url = self._crawler.settings.get(RATE_LIMIT_REDIS_URL)
         self._of_host = _shared("host", host, 1 / seconds, redis_url, self._of_host)
         self._apart[host] = Gate(self._of_host)
@@ -236,7 +236,7 @@ class Pacing:
 
     @asynccontextmanager
     async def turn(self, request: Request) -> AsyncIterator[None]:
-        """Wait until the request can be sent. Raises `StoppedError` if the crawl is closed before."""
+        """Wait until the request can be sent. Raises `StoppedError` if the crawl is closed first."""
         if not self._holds:
             yield
             return
@@ -287,7 +287,9 @@ class Pacing:
 
 
 def _gates(settings: BaseSettings, options: Fetch) -> list[Gate]:
-    """The gates of a crawl, its own limit first, so that no turn of the site is held during that wait."""
+    """The gates of a crawl. Its own limit comes first, so that no turn of the site is held while it waits
+    for that.
+    """
     gates = [Gate(OwnRate(parse_rate(options.rate_limit)))] if options.rate_limit else []
     limit, site = settings.get(SITE_RATE_LIMIT), settings.get(RATE_LIMIT_SITE)
     if limit and site:
@@ -302,8 +304,8 @@ _WHAT = {"site": "The rate limit of site %s", "host": "The crawl delay of %s"}
 def _shared(
     kind: Literal["site", "host"], name: str, rate: float, redis_url: str | None, beside: Rate | None = None
 ) -> Rate:
-    """The turns at a site or a host, shared with other crawls where the node has a Redis for that; over the
-    connections of the rate `beside`, if it has some.
+    """The turns at a site or a host, shared with other crawls if the node has a Redis for that. It uses the
+    connections of the rate `beside`, if there is one.
     """
     what, own = _WHAT[kind] % name, OwnRate(rate)
     if not redis_url:
@@ -320,7 +322,7 @@ def _shared(
     return SharedRate(limit or SiteRateLimit.open(redis_url, key, rate), own, what)
 
 
-# --- a `start()` that awaits nothing must not take the turn of all others
+# --- a `start()` that never awaits must not block everything else
 
 
 class StartPace:

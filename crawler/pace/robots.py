@@ -1,5 +1,5 @@
-"""robots.txt: fetched once for all requests that wait for it, and obeyed in what it says besides what is forbidden:
-how fast to ask, and under which license.
+"""robots.txt: fetched once for all requests that wait for it. Besides its prohibitions, its delay and its license are
+obeyed.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ logger = logging.getLogger(__name__)
 
 _SCRAPYS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 _SCRAPYS_ORDER = 100
-#: Most seconds that a `Crawl-delay` counts for. Bing's documentation takes 1 to 30; longer ones forbid a crawl in all
-#: but name, and `Disallow` is there for that.
+#: Most seconds of a `Crawl-delay` that are obeyed. Bing's documentation allows 1 to 30. A longer delay would in
+#: effect forbid the crawl, and sites have `Disallow` for that.
 MOST_DELAY = 30.0
-#: Hosts whose delays and licenses are in the crawl's stats, with their names: https://rslstandard.org/guide/robots-txt
+#: Most hosts whose delays and licenses are in the crawl's stats: https://rslstandard.org/guide/robots-txt
 MOST_HOSTS = 20
 CRAWL_DELAY, LICENSE = "discoverybot/crawl_delay/", "discoverybot/license/"
-#: No class but `[ \t]` for blanks: `\s` has line ends, and would make a page of empty lines a work of hours.
+#: Blanks are `[ \t]` and not `\s`, which also matches line ends: a page of empty lines would take hours.
 _LICENSE = re.compile(
     rb"^[ \t]*license[ \t]*:[ \t]*(https?://[^\s#]{1,500})[ \t]*(?:#.*)?\r?$", re.IGNORECASE | re.MULTILINE
 )
 
 
 def use_robots(settings: BaseSettings) -> None:
-    """Put our middleware in the place of Scrapy's. If the project has removed that, ours is only added if the request
-    for the crawl wants robots.txt obeyed.
+    """Replace Scrapy's middleware with ours. If the project has removed Scrapy's, ours is only added if the request
+    for the crawl wants robots.txt to be obeyed.
     """
     name = "DOWNLOADER_MIDDLEWARES"
     orders = [order for key, order in settings.getdict(name).items() if key in {_SCRAPYS, RobotsTxtMiddleware}]
@@ -69,10 +69,10 @@ class UnlicensedError(IgnoreRequest):
 
 
 class Robots(RobotsTxtMiddleware):
-    """Scrapy's middleware that also tells `Pacing` of a `Crawl-delay`, and notes licenses; with a fix. In Scrapy's
-    own, the first request that waits for robots.txt takes the result away from all others that wait, which are let
-    through unchecked: one `Deferred` cannot be awaited twice (since https://github.com/scrapy/scrapy/pull/6802).
-    Older versions, which answer with a `Deferred`, do not have this bug, and get none of the rest.
+    """Scrapy's middleware, which also reports a `Crawl-delay` to `Pacing` and notes licenses, and with a bug fixed.
+    In Scrapy's own, the first request that waits for robots.txt takes the result, and all others that wait are sent
+    unchecked: one `Deferred` cannot be awaited twice (since https://github.com/scrapy/scrapy/pull/6802). Older
+    versions, which answer with a `Deferred`, do not have this bug, and are used unchanged.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -117,7 +117,7 @@ class Robots(RobotsTxtMiddleware):
             pacing.keep_apart(netloc, kept)
 
     def _delay(self, netloc: str) -> float:
-        # a parser of the project's own may lack the method, or fail in it
+        # the project's own parser may lack the method, or raise anything in it
         ask = getattr(self._parsers[netloc], "crawl_delay", None)
         try:
             return float(ask(self._robotstxt_useragent or self._default_useragent) or 0) if ask else 0

@@ -1,4 +1,6 @@
-"""The browser's life: started when the first page needs it, behind the egress proxy, with a folder of its own."""
+"""The browser of a crawl: started for the first page that needs it, behind the egress proxy, in a folder
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Most starts of the browser in one crawl: one that has ended so often would not survive the next page either.
+#: Most starts of the browser in one crawl. If it has ended that often, it would not survive the next page either.
 MAX_STARTS = 5
 START_SECONDS = 60.0
 _FOLDER = "dbot-"
@@ -82,7 +84,7 @@ class Chromium:
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is a driver that could start a browser."""
+        """Whether the driver runs, which could start a browser."""
         driver = self._driver
         return driver is not None and driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE
 
@@ -138,7 +140,7 @@ class Chromium:
 
     def _launch_options(self) -> dict[str, Any]:
         wanted = {name: value for name, value in self._options.items() if name not in _REFUSED_OPTIONS}
-        # one hyphen is as good as two to Chromium
+        # Chromium accepts one hyphen as well as two
         written = [f"--{argument.lstrip('-')}" for argument in wanted.pop("args", ())]
         given = [argument for argument in written if not argument.startswith(_REFUSED_ARGUMENTS)]
         return {
@@ -148,9 +150,9 @@ class Chromium:
             "headless": True,
             "chromium_sandbox": self._sandbox,
             "proxy": {"server": self._proxy.url, "username": self._proxy.user, "password": self._proxy.password},
-            # of two that contradict each other Chromium takes the last
+            # of two contradictory arguments Chromium takes the last
             "args": [*given, *_CLOSED, "--proxy-bypass-list=<-loopback>"],
-            # the browser ignores these signals, because the crawl closes it at its own end, a moment later
+            # the crawl itself closes the browser a moment later, so the browser ignores these signals
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
@@ -159,7 +161,9 @@ class Chromium:
 
 @contextmanager
 def _temporary_files_in(folder: Path) -> Iterator[None]:
-    """Set `TMPDIR` while the driver starts. It keeps that environment, and puts the browser's profiles there."""
+    """Set `TMPDIR` while the driver starts. The driver keeps that environment, and puts the browser's
+    profiles there.
+    """
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = str(folder)
     try:
@@ -178,7 +182,7 @@ def _make_folder() -> Path:
 
 
 def _remove_forgotten() -> None:
-    """The folders of crawls that were killed."""
+    """Remove the folders of crawls that were killed."""
     for parent in {tempfile.gettempdir(), _SHORT}:
         for folder in Path(parent).glob(f"{_FOLDER}*"):
             pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
@@ -213,14 +217,14 @@ def _is_program(path: Path) -> bool:
 
 
 def _playwrights_own() -> Path | None:
-    """The newest that `playwright install chromium` has put into the home folder."""
+    """The newest Chromium that `playwright install chromium` has put into the home folder."""
     found = [path for pattern in _PLAYWRIGHTS for path in Path.home().glob(pattern) if _is_program(path)]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 @state_change("node.browser")
 def write_browser_file(node_dir: Path, chromium: Path | None) -> None:
-    """Write down for the tailer whether this node can render pages, and what this Scrapyd understands."""
+    """Write down, for the tailer, whether this node can render pages, and what this version of Scrapyd supports."""
     node_dir.mkdir(parents=True, exist_ok=True)
     found = {"chromium": str(chromium) if chromium else None, "protocols": sorted(PROTOCOLS)}
     write_atomically(node_dir / BROWSER, orjson.dumps(found))

@@ -1,4 +1,4 @@
-"""One page in the browser: it is given the document that Scrapy fetched, and let alone until it is ready."""
+"""One page in the browser: it gets the document that Scrapy fetched, and then time until it is ready."""
 
 from __future__ import annotations
 
@@ -33,24 +33,25 @@ QUIET_SECONDS = 5.0
 QUIET_FOR = 0.5
 #: Most seconds to wait for new content after a round of scrolling.
 SCROLL_SECONDS = 10.0
-#: After so many rounds of scrolling without new content no more is expected.
+#: After this many rounds of scrolling without new content, scrolling ends.
 ROUNDS_IN_VAIN = 2
 POLL = 0.05
 #: Share of a page's time that is spent on waiting; what is left is for reading it.
 PATIENCE = 0.8
-#: Ends of Scrapy's selectors that browsers do not know.
+#: Endings of Scrapy's selectors that browsers do not support.
 _PSEUDO_ELEMENT = re.compile(r"::(text|attr\([^)]*\))")
 #: Resources that are never part of the document, and can be endless.
 _NOT_LOADED = frozenset({"media", "font"})
 #: Headers that are not handed to the browser: they describe the transfer, or would make it download the document.
 _NOT_THE_DOCUMENTS = frozenset({"content-encoding", "content-length", "transfer-encoding", "content-disposition"})
-# whether two frames were drawn: what watches the page has seen by then how it was, and has asked for what it wants
+# true once two frames were drawn: by then, the page's observers have seen the changes and sent their requests
 _DRAWN = """async () => {
     const late = new Promise(done => setTimeout(done, 5000, false));
     const frame = () => Promise.race([new Promise(done => requestAnimationFrame(() => done(true))), late]);
     return await frame() && await frame();
 }"""
-# scrolls back first, so that a script that watches the page's end sees it leave and come back: whether it could
+# scrolls back first, so that a script that watches the end of the page sees it leave and return; true if both were
+# drawn
 _SCROLL_TO_END = """async () => {
     const page = document.scrollingElement;
     const scrolled = [page, ...document.querySelectorAll("body *")].filter(element =>
@@ -91,7 +92,9 @@ class ViewLimits(NamedTuple):
 
 
 class PageView:
-    """Controls one page. Its document is served once; later navigations to other documents are only noted."""
+    """Controls one page. Its document is served once; later navigations to other documents are noted, not
+    followed.
+    """
 
     def __init__(
         self, document: Response, instructions: Instructions, limits: ViewLimits, stats: StatsCollector
@@ -104,7 +107,7 @@ class PageView:
         self._served = False
         self._under_way = 0
         self._quiet_since = monotonic()
-        #: Bytes decoded, and as they were received; for blobs only the latter are known.
+        #: Bytes after decoding, and as received. Only the latter are known for blobs.
         self._decoded = 0
         self._encoded = 0
         self._cdp: CDPSession | None = None
@@ -124,7 +127,7 @@ class PageView:
         await page.route("**", self._route)
 
     async def settle(self, page: Page) -> None:
-        """Wait until the page has what was asked for. It is taken as it is when it takes too long."""
+        """Wait until the page shows what was asked for. If that takes too long, the page is taken as it is."""
         if not self._served:
             raise RenderError("the page was not shown")
         if self._instructions.wait_for:
@@ -167,7 +170,7 @@ class PageView:
                 await self._click(page, self._instructions.click)
             is_seen = await page.evaluate(_SCROLL_TO_END)
             self._stats.inc_value("render/scrolls")
-            # what a busy machine has not drawn was not seen, and says nothing
+            # a round that a busy machine has not drawn proves nothing, so it is not counted
             in_vain = 0 if await self._has_grown(page, before) else in_vain + is_seen
             if in_vain == ROUNDS_IN_VAIN or monotonic() > self._until:
                 return
@@ -176,11 +179,11 @@ class PageView:
         css, count = self._instructions.enough or ("", 0)
         with suppress(PlaywrightError):
             return bool(css) and await page.locator(_browsers(css)).count() >= count
-        # reached if only Scrapy knows the selector
+        # only Scrapy knows the selector
         return False
 
     async def _click(self, page: Page, css: str) -> None:
-        # by script, so that an element over it, such as a cookie banner, does not matter
+        # by script, because another element (such as a cookie banner) may cover it
         with suppress(PlaywrightError):
             for found in (await page.query_selector_all(_browsers(css)))[:1]:
                 await found.evaluate(_CLICK)
@@ -195,11 +198,11 @@ class PageView:
         return bool(await page.evaluate(_EXTENT) > before)
 
     async def _stays_quiet(self, page: Page) -> bool:
-        """Also once it has seen what was done to it and shown what came, which takes its time on a busy machine."""
+        """Whether the page is quiet, and still is after it was drawn: a busy machine takes its time to react."""
         return self._is_quiet() and await page.evaluate(_DRAWN) is not None and self._is_quiet()
 
     def _left(self, most: float) -> float:
-        """Most milliseconds to wait. At least one, because 0 means for ever."""
+        """Milliseconds to wait, `most` seconds at most. At least one, because 0 would mean for ever."""
         return max(1.0, 1000 * min(most, self._until - monotonic()))
 
     def _began(self, _: Request) -> None:

@@ -1,4 +1,4 @@
-"""scrapy-playwright's download handler, with what it leaves to luck: time limits, forgotten pages, a dead browser."""
+"""scrapy-playwright's download handler, made reliable: with time limits, and for lost pages and dead browsers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CLOSE_SECONDS = 2.0
 OPEN_SECONDS = 15.0
 LAST_WORDS_SECONDS = 1.0
 _ENDED = "the browser has ended"
-#: Before Scrapy 2.14 it is given the spider, and answers with a `Deferred`.
+#: Before Scrapy 2.14, the handler is given the spider and answers with a `Deferred`.
 _IS_COROUTINE = asyncio.iscoroutinefunction(ScrapyPlaywrightDownloadHandler.download_request)
 #: Disables WebRTC, whose UDP would bypass the proxy. The browser's switch for that has changed its name before, and
 #: no crawl needs WebRTC.
@@ -48,7 +48,7 @@ _NO_PEERS = "delete globalThis.RTCPeerConnection; delete globalThis.webkitRTCPee
 
 
 class NoPageError(RenderError):
-    """No browser opens a page; a new driver may be able to start one."""
+    """The browser opens no page; a new driver may be able to start another browser."""
 
 
 class _BrowserEndedError(RenderError):
@@ -57,7 +57,7 @@ class _BrowserEndedError(RenderError):
 
 
 class _Visit:
-    """The handling of one request in the browser. It is ended when its time is over, or its page or browser is gone,
+    """The handling of one request in the browser. It ends after its time, or when its page or browser is gone,
     because Playwright may wait for ever for a page that has crashed.
     """
 
@@ -73,7 +73,7 @@ class _Visit:
         self._end_in(self._seconds)
 
     def end_soon(self, why: str) -> None:
-        """End the visit after a moment, in which Playwright itself mostly reports a more precise error."""
+        """End the visit after a moment. Meanwhile Playwright itself usually reports a more precise error."""
         self.why = why
         self._end_in(LAST_WORDS_SECONDS)
 
@@ -88,7 +88,7 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
     def __init__(self, crawler: Crawler, chromium: Chromium, page_seconds: float) -> None:
         super().__init__(crawler)
         self.browser_provider_cls = lambda _: chromium
-        # a page that ends the browser would do so again
+        # a page that has killed the browser would do so again
         self.config.target_closed_max_retries = 0
         self._page_seconds = page_seconds
         self._context_options = {
@@ -180,12 +180,12 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         return page
 
     async def _until_the_dead_are_gone(self) -> None:
-        """Wait a moment until the handler has noticed that its browser has ended, so that the page can be retried."""
+        """Wait a moment until the handler has noticed that its browser has ended. Then the page can be retried."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._gone(), CLOSE_SECONDS)
 
     async def _gone(self) -> None:
-        # the browser's end becomes known a little later than its consequences
+        # the browser's end is reported a little later than its consequences
         await asyncio.sleep(0.05)
         while hasattr(self, "browser") and not self.browser.is_connected():  # noqa: ASYNC110 - theirs
             await asyncio.sleep(0.02)
@@ -207,13 +207,15 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         await super()._browser_disconnected_callback()
         contexts, self._contexts = self._contexts, []
         for wrapper in contexts:
-            # otherwise those who wait for a page of this context would wait for ever
+            # otherwise requests that wait for a page of this context would wait for ever
             for _ in range(self.config.max_pages_per_context):
                 wrapper.semaphore.release()
 
 
 async def _prime(wrapper: BrowserContextWrapper) -> None:
-    """Open a page through the proxy, so that the browser learns its password: for WebSockets it does not ask."""
+    """Open a page through the proxy, so that the browser learns the proxy's password: it does not ask for
+    WebSockets.
+    """
     page = await wrapper.context.new_page()
     try:
         await page.goto(PRIMING_URL)
@@ -229,8 +231,8 @@ async def close_page(page: Page) -> None:
 
 # --- the browser's user agent and cookies, as the request for the crawl says
 #
-# The browser's cookie jar sends cookies to their own hosts only, even after a redirect. It has nothing like it for
-# headers and would send them to any host, so these are only sent with the documents that Scrapy fetches.
+# The browser's cookie jar sends cookies only to their own hosts, even after a redirect. The browser would send
+# headers to any host, so these are only sent with the documents that Scrapy fetches.
 
 
 def context_options(settings: BaseSettings) -> dict[str, Any]:
@@ -253,8 +255,8 @@ def context_cookies(settings: BaseSettings) -> list[Any]:
 
 
 def _places(scope: FetchScope, name: str) -> Iterator[dict[str, Any]]:
-    """The places for which a cookie is set. They fit the prefix of its name (`__Host-`, `__Secure-`): if the browser
-    refused one cookie, no page would be opened.
+    """The places for which a cookie is set. They follow the rules of its prefix (`__Host-`, `__Secure-`): if the
+    browser refused one cookie, it would open no page.
     """
     for host, named_in_clear in scope.hosts.items():
         in_clear = named_in_clear and not name.lower().startswith(("__host-", "__secure-"))

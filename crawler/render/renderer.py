@@ -40,7 +40,7 @@ CLOSE_SECONDS = 5.0
 
 
 class Renderer:
-    """Renders pages that Scrapy fetched, and fetches those that a project wants fetched by the browser."""
+    """Renders pages that Scrapy fetched, and fetches pages that a project wants from the browser."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -135,7 +135,7 @@ class Renderer:
         return EgressBlockedError(reason) if reason else None
 
     def let_go(self) -> None:
-        """Give up what is still being rendered, so that a stopped crawl ends while it can still report."""
+        """Give up what is still being rendered, so that a stopped crawl can end in time and report."""
         self._stopping = True
         for task in tuple(self._tasks):
             task.cancel()
@@ -144,7 +144,7 @@ class Renderer:
         self._crawler.stats.set_value("render/refused", self._proxy.refusals)
 
     async def close(self) -> None:
-        """Close browser and proxy. What does not close in time ends with the crawl's process."""
+        """Close browser and proxy. Anything that does not close in time ends with the crawl's process."""
         self._stopping = True
         if self._handler:
             with suppress(PlaywrightError, TimeoutError):
@@ -186,7 +186,7 @@ class RenderPages(BaseRedirectMiddleware):
         try:
             rendered, moved_to = await self._renderer.render(request, response, Instructions(*wanted))
         except RenderError as error:
-            logger.error("%s was not rendered: %s", response.url, error)  # noqa: TRY400 - it is not ours
+            logger.error("%s was not rendered: %s", response.url, error)  # noqa: TRY400 - the traceback would not be of our code
             raise
         if moved_to:
             redirected = self._build_redirect_request(request, response, url=moved_to, method="GET", body=b"")
@@ -195,7 +195,7 @@ class RenderPages(BaseRedirectMiddleware):
 
 
 def _is_whole(response: Response) -> bool:
-    """Whether the response is worth rendering: it is no error, and its body was fetched (of files it is not)."""
+    """Whether the response is worth rendering: not an error, and with its body, which files do not have here."""
     return response.status in _OK and "download_stopped" not in response.flags
 
 

@@ -1,6 +1,6 @@
-"""How spiders ask for rendered pages, and what the add-on adds to a crawl for that.
+"""How spiders ask for rendered pages, and what the add-on then adds to a crawl.
 
-Every spider imports this module, so it imports nothing of a browser.
+Every spider imports this module, so it must not import a browser's packages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Instructions(NamedTuple):
     scroll: int = 0
     #: CSS selector of an element to click on before each scrolling, if it is there.
     click: str | None = None
-    #: CSS selector and a number: scrolling ends once so many elements match.
+    #: CSS selector and a number: scrolling ends once this many elements match.
     enough: tuple[str, int] | None = None
 
 
@@ -46,7 +46,7 @@ def render_meta(
     return {RENDER: Instructions(wait_for, scroll, click, enough)} if render else {}
 
 
-# --- what the add-on puts into a crawl that renders pages
+# --- what the add-on adds to a crawl that renders pages
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ _OWN = {"PLAYWRIGHT_PROCESS_REQUEST_HEADERS": None}
 
 
 def has_playwright() -> bool:
-    """Whether what drives the browser is installed: only a node with the extra `render` has it."""
+    """Whether Playwright is installed. The extra `render` installs it on a node."""
     return find_spec("scrapy_playwright") is not None
 
 
@@ -78,7 +78,7 @@ def use_browser(settings: BaseSettings) -> None:
         if not has_playwright():
             raise ImportError(_NO_PLAYWRIGHT)
         settings.setdict(_OWN, priority=_FORCED)
-        # our own log has one line about what went wrong with a page
+        # our own log has one line about each failed page
         logging.getLogger("scrapy-playwright").setLevel(logging.ERROR)
         settings.set_in_component_priority_dict(
             "DOWNLOADER_MIDDLEWARES", load_object("crawler.render.renderer.RenderPages"), 540
@@ -87,8 +87,8 @@ def use_browser(settings: BaseSettings) -> None:
 
 
 def browser_handler(settings: BaseSettings, handler: Any) -> Any:
-    """The handler to use for a project that has chosen scrapy-playwright's, else `None`. Raises `ImportError` if it
-    has chosen that, and it is not installed.
+    """Our handler for a project that has chosen scrapy-playwright's; `None` for other projects. Raises `ImportError`
+    if the project has chosen it and it is not installed.
     """
     if handler == _PLAYWRIGHTS and not has_playwright():
         raise ImportError(_NO_PLAYWRIGHT)

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 def is_page(request: Request) -> bool:
-    """Whether a page is requested, and not robots.txt or a file of a media pipeline, which components fetch."""
+    """Whether a page is requested, and not robots.txt or a media pipeline's file, which components fetch."""
     return request.callback is not NO_CALLBACK
 
 
 def is_new_page(request: Request) -> bool:
-    """Whether a page is requested for the first time, and not by a redirect or a retry."""
+    """Whether a page is requested for the first time, and not in a redirect or retry."""
     meta = request.meta
     return is_page(request) and not meta.get("redirect_times") and not meta.get("retry_times")
 
 
-# counts the pages that a crawl asks for, whether the site or the cache answers
+# counts the requested pages, whether the site or the cache answers
 @middleware
 class PageCount:
-    """Downloader middleware, behind those that drop requests and before the cache that answers them."""
+    """Downloader middleware after those that drop requests, and before the cache."""
 
     def __init__(self, report: ProgressReport) -> None:
         self._report = report
@@ -58,21 +58,21 @@ class PageCount:
             self._report.requested(request)
 
 
-# --- `max_pages`: never one page more, however many are in flight
+# --- `max_pages`: exact, however many requests are in flight
 
 #: Scrapy's own finish reason for a page limit, which other tools know.
 REASON = "closespider_pagecount"
-#: Seconds between two checks whether the pages that were counted are done.
+#: Seconds between two checks whether all counted pages are done.
 LOOK_SECONDS = 0.5
 
 
 class PageLimitError(IgnoreRequest):
-    """The crawl has had all the pages that it was allowed."""
+    """The crawl has reached its limit of pages."""
 
 
 @middleware
 class PageLimit:
-    """Downloader middleware after robots.txt: pages that this forbids are not counted.
+    """Downloader middleware after robots.txt, so that forbidden pages are not counted.
 
     Once the limit is reached, new pages are dropped and the spider is closed when it is idle. So retries and
     redirects of pages that were counted are still completed. Scrapy's own `CLOSESPIDER_PAGECOUNT` cuts them short,
@@ -83,7 +83,7 @@ class PageLimit:
         if not limit and allowed is None:
             raise NotConfigured
         self._crawler = crawler
-        #: For all attempts that went on from each other; and for this one, by its key's budget.
+        #: Most pages of all attempts that continue one another; and most of this attempt, by its key's budget.
         self._most = limit or math.inf
         self._allowed = math.inf if allowed is None else allowed
         self._limit = min(self._most, self._allowed)
@@ -100,7 +100,7 @@ class PageLimit:
         return self
 
     def asked_before(self, pages: int) -> None:
-        """Count pages that an attempt before has asked for. They were taken off this one's allowance."""
+        """Count the pages of earlier attempts. This attempt's allowance does not include them."""
         self._asked_for = self._before = pages
         self._limit = min(self._most, self._before + self._allowed)
 
@@ -127,7 +127,7 @@ class PageLimit:
         raise PageLimitError(f"the limit of {self._limit} pages is reached")
 
     def _end_when_done(self) -> None:
-        """Close the spider once all counted pages are done, for the case that an endless `start()` keeps it from
+        """Close the spider once all counted pages are done. This is needed if an endless `start()` keeps it from
         being idle.
         """
         engine, closing = self._crawler.engine, self._crawler.get_extension(Closing)
@@ -140,11 +140,11 @@ class PageLimit:
             closing.close(REASON)
 
 
-# --- what a key's budget has left for this attempt, but for its pages
+# --- what is left of the key's budget for this attempt, besides pages
 
 
 def note_spent(crawler: Crawler, what: str, amount: int) -> None:
-    """Have the report say what this attempt has taken."""
+    """Note in the stats, and so in the report, how much of the budget this attempt has used."""
     if crawler.stats is not None:
         crawler.stats.set_value(f"{SPENT}{what}", amount)
 
@@ -155,9 +155,10 @@ class AllowanceSpentError(IgnoreRequest):
 
 @middleware
 class Allowance:
-    """Downloader middleware before all that counts. Hosts: no request goes to one more than are allowed, be it for
-    robots.txt, by a redirect or a retry. Bytes: they are counted as they come, and what would go on beyond the limit
-    is cut off, so a crawl takes at most one piece of 64 KiB more on each of its connections.
+    """Downloader middleware that comes before all that count. It limits hosts: no request, not even for robots.txt, a
+    redirect or a retry, goes to more hosts than are allowed. It limits bytes: they are counted as they arrive, and a
+    response that exceeds the limit is cut off. So each connection can exceed the limit by one piece of 64 KiB at
+    most.
     """
 
     def __init__(self, crawler: Crawler, hosts: int | None, limit: int | None) -> None:
@@ -190,7 +191,7 @@ class Allowance:
         if len(self._hosts) >= self._most_hosts:
             if not self._dropped:
                 self._dropped = True
-                logger.warning("%s is not asked, nor are others: the key's budget has no host left", host)
+                logger.warning("%s and further hosts are left out: the key's budget has no host left", host)
             raise AllowanceSpentError(f"the {self._most_hosts} hosts that the key's budget had left are spent")
         self._hosts.add(host)
         note_spent(self._crawler, "hosts", len(self._hosts))
@@ -205,12 +206,12 @@ class Allowance:
         raise StopDownload(fail=True)
 
 
-# `max_items`: the spider's output is cut off once the crawl has as many items
+# `max_items`: the spider's output is cut off at this number of items
 @middleware
 class ItemLimit:
     """Spider middleware nearest to the engine: ends the output of callbacks at the limit. `ProgressReport` counts the
-    items, writes none beyond the limit and closes the spider, but a callback that yields for ever would block the
-    event loop, and with it the closing.
+    items, writes none beyond the limit and closes the spider. But a callback that yields for ever would block the
+    event loop, and so the closing.
     """
 
     def __init__(self, report: ProgressReport) -> None:
@@ -246,7 +247,7 @@ class ItemLimit:
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of the limit that are reserved for the end of the crawl, and the largest share of the limit that they take.
+#: Bytes of the limit that are reserved for messages about the end, and the largest share of the limit that they take.
 RESERVE = 512 << 10
 RESERVE_SHARE = 0.25
 #: Loggers that say how a crawl ends.
@@ -267,7 +268,7 @@ class LogLimit:
         if not limit or not crawler.settings.get(ATTEMPT_DIR):
             raise NotConfigured
         self = cls(limit)
-        # not before: Scrapy makes a new handler once the extensions are there
+        # only then, because Scrapy makes a new handler after it has built the extensions
         crawler.signals.connect(self.spider_opened, signals.spider_opened)
         return self
 
@@ -305,7 +306,7 @@ class _Cut(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         try:
             text = self._inner.format(record)
-        except Exception as error:  # noqa: BLE001 - an item that cannot be shown must not end what logs it
+        except Exception as error:  # noqa: BLE001 - an item that cannot be formatted must not break the code that logs it
             hidden = logging.makeLogRecord({**vars(record), "args": None, "exc_info": None, "exc_text": None})
             hidden.msg = f"({type(error).__name__}: this message cannot be shown)"
             text = self._inner.format(hidden)

@@ -1,6 +1,6 @@
-"""Groups the errors of a crawl by what they are: what its code raises and logs, and what its requests end with.
+"""Groups the errors of a crawl by their cause: exceptions, logged errors, and failed requests.
 
-What only other processes or `print` have written is in the log alone, and in no group.
+Output of other processes, or of `print`, is only in the log, and in no group.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ if TYPE_CHECKING:
     from scrapy.http import Request, Response
     from twisted.python.failure import Failure
 
-#: Marks records, and exceptions, that are counted in a group already when they are logged.
+#: Marks log records and exceptions that are in a group already when they are logged.
 COUNTED = "discoverybot_counted"
-#: Logs that it gives a request up; most of these requests have a group of their own.
+#: The logger that reports requests as given up. Most of these requests have a group of their own.
 _RETRIES = "scrapy.downloadermiddlewares.retry"
-#: Requests that were given up and may still get a group of their own.
+#: Most given-up requests that are remembered, because they may still get a group of their own.
 _GIVEN_UP = 64
-#: Frames of a traceback that are looked at.
+#: Most frames of a traceback that are read.
 _FRAMES = 5000
 _URL = re.compile(r"https?://[^\s<>\"']+")
-#: Where a message of the log has its values.
+#: Placeholders in a log message.
 _PLACES = re.compile(r"%(\(\w*\))?[^A-Za-z%]*[A-Za-z%]")
-#: Our own package, which a project's code comes before.
+#: Our own package. A frame of the project's code is preferred to one of ours.
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = frozenset({"site-packages", "dist-packages"})
 _PYTHON = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
 
 
 class ErrorGroups(logging.Handler):
-    """The groups of one attempt: a handler of the log, to which failed requests are told, too."""
+    """The groups of one attempt. It is a handler of the log, and is also informed about failed requests."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(logging.ERROR)
         self._log = folder / outbox.LOG
-        #: By all that makes two errors one.
+        #: By all that makes two errors equal.
         self._groups: dict[tuple[str, ...], dict[str, Any]] = {}
         #: Errors for which there was no room.
         self.left_out = 0
         self._is_noting = False
-        #: By the id of each request: it, what was logged, and where.
+        #: By the id of each request: the request, its log record, and the position in the log.
         self._given_up: dict[int, tuple[Request, logging.LogRecord, int | None]] = {}
 
     @property
@@ -76,7 +76,7 @@ class ErrorGroups(logging.Handler):
         return self in logging.root.handlers
 
     def listen(self) -> None:
-        # before Scrapy's, so that the log ends where the record is about to be written
+        # before Scrapy's handler, so that the log's length is where the record will be written
         logging.root.addHandler(self)
         logging.root.handlers.remove(self)
         logging.root.handlers.insert(0, self)
@@ -90,7 +90,7 @@ class ErrorGroups(logging.Handler):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Threads may log while a request is counted."""
+        """Hold the lock: threads may log while a request is counted."""
         self.acquire()
         try:
             yield
@@ -100,7 +100,7 @@ class ErrorGroups(logging.Handler):
     # --- what is logged
 
     def emit(self, record: logging.LogRecord) -> None:
-        # what shows a value of the record might log an error itself
+        # formatting a record's value might itself log an error
         if self._is_noting or hasattr(record, COUNTED):
             return
         self._is_noting = True
@@ -114,7 +114,7 @@ class ErrorGroups(logging.Handler):
     def _note(self, record: logging.LogRecord) -> None:
         request = record.args.get("request") if isinstance(record.args, dict) else None
         if record.name == _RETRIES and request is not None:
-            # the spider may have asked for it, and then its request has not failed
+            # the spider may have retried the request itself; then it has not failed
             self._given_up[id(request)] = (request, record, self._log_end())
             if len(self._given_up) > _GIVEN_UP:
                 self._log_given_up()
@@ -136,7 +136,7 @@ class ErrorGroups(logging.Handler):
         form, file = str(record.msg)[:LONGEST_READ], project_file(record.pathname)
         if not record.args or not any(map(str.isalpha, _PLACES.sub("", form))):
             form = ""
-        # what is put into it is different each time, and can be any words
+        # the values in a message differ each time, and can be any text, so only the place counts
         place = f"{file}:{record.funcName}" if file else record.name
         self._add("log", record.levelname, place, _message(record), form, start=start)
 
@@ -145,7 +145,7 @@ class ErrorGroups(logging.Handler):
         with suppress(Exception):
             self._add_logged(record, start)
 
-    # --- what is not, or not only, logged
+    # --- errors that are not, or not only, logged
 
     def is_of(self, url: str, failure: Failure) -> None:
         """Note the page of an exception that Scrapy has logged without it."""
@@ -169,7 +169,7 @@ class ErrorGroups(logging.Handler):
         self._add_request("download", class_name(error), exception_reason(error, request), request.url, request)
 
     def pass_over(self, request: Request, error: BaseException | None) -> None:
-        """Have nothing counted that is logged of the request's end."""
+        """Do not count what was logged about the request's end."""
         with suppress(Exception):
             setattr(error, COUNTED, True)
         with self._locked():
@@ -184,7 +184,7 @@ class ErrorGroups(logging.Handler):
         self, kind: GroupKind, name: str, place: str, text: str, form: str = "", *, beside: str = "",
         start: int | None = None,
     ) -> None:  # fmt: skip
-        """Count an error. `form` is its text before values were put into it; `beside` another text with its URL."""
+        """Count an error. `form` is its text without values; `beside` is another text that contains its URL."""
         key = _key(kind, name, place, form or text)
         known = self._groups.get(key)
         if known is not None:
@@ -214,7 +214,7 @@ def class_name(error: BaseException) -> str:
 
 
 def place_of(error: BaseException, traceback: TracebackType | None = None) -> str | None:
-    """The innermost function of the project in the error's traceback, or else of our own, as `shop/spider.py:parse`.
+    """The innermost function of the project (or else of ours) in the error's traceback, as `shop/spider.py:parse`.
     Twisted takes the traceback from the error itself.
     """
     theirs = ours = None
@@ -231,8 +231,8 @@ def place_of(error: BaseException, traceback: TracebackType | None = None) -> st
 
 @lru_cache(maxsize=1000)
 def project_file(path: str) -> str | None:
-    """The path from the folder on, or the archive, from which it is imported; `None` for a file of Python or of a
-    library. No version of a project, and no node, has a place of its own.
+    """The path below the folder or archive from which it is imported, so that it is the same on every node and in
+    every version of the project. `None` for a file of Python or of a library.
     """
     if path.startswith("<"):
         return None
@@ -248,7 +248,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()[:LONGEST_READ]
     except (TypeError, ValueError, KeyError):
-        # it has too few values, or others
+        # the values do not fit the message
         return str(record.msg)[:LONGEST_READ]
 
 

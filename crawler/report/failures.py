@@ -1,4 +1,4 @@
-"""Which requests have failed, and what went wrong with them: as a code, and in words for a person."""
+"""Which requests have failed, and why: as a code, and in words."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ _PERMANENT = frozenset(
         *(Reason.ARGUMENTS_WRONG, Reason.VARIABLE_MISSING, Reason.HANDLER_REFUSED, Reason.PAYMENT_REQUIRED),
     }
 )
-#: Words for exceptions whose own text says nothing (Twisted's lists of failures), or nothing without the class.
+#: Words for exceptions whose own text says nothing (Twisted's lists of failures), or nothing without its class.
 _WORDS: dict[type[Exception], str] = {
     CannotResolveHostError: "the host name could not be resolved",
     DownloadConnectionRefusedError: "the connection was refused",
     DownloadFailedError: "the connection broke before the response was complete",
     ResponseDataLossError: "the response ended before it was complete",
 }
-#: Exceptions that are caused by the code or its arguments, and the modules in which their classes must be defined.
+#: Exceptions that come from the code or its arguments, and the modules in which their classes must be defined.
 _OF_THE_CODE = (
     *(AssertionError, AttributeError, LookupError, ModuleNotFoundError, NameError, NotImplementedError),
     *(SyntaxError, TypeError, ValueError),
 )
 _WITHOUT_NETWORK = frozenset({"builtins", "pydantic_core"})
-#: Most exceptions of a chain that are looked at: a chain that a project links itself can be a ring.
+#: Most exceptions of a chain that are read. A project can link exceptions to a ring.
 _LONGEST_CHAIN = 20
 
 
@@ -120,7 +120,7 @@ def _proxy_host(request: Request | None) -> str | None:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The first exception of a chain: when Scrapy cleans up after one, it may meet another, and raises that."""
+    """The first exception of a chain. When Scrapy cleans up after one, it may meet another, and raises that one."""
     for _ in range(_LONGEST_CHAIN):
         if not isinstance(error.__context__, Exception) or error.__cause__ or not _is_scrapys(error):
             break
@@ -150,12 +150,12 @@ def is_permanent(error: BaseException) -> bool:
 def _is_of_the_code(error: BaseException) -> bool:
     if isinstance(error, HandlerRefusedError):
         return True
-    # subclasses from other modules are not counted: libraries raise them for bad answers (`JSONDecodeError`)
+    # subclasses in other modules do not count: libraries raise them for bad answers (`JSONDecodeError`)
     return isinstance(error, _OF_THE_CODE) and type(error).__module__.partition(".")[0] in _WITHOUT_NETWORK
 
 
 def missing_variable(error: BaseException) -> str | None:
-    """The name of the variable, if the error says that `os.environ` lacks it."""
+    """The name of the variable, if the error says that `os.environ` lacks one."""
     if not isinstance(error, KeyError) or not (error.args and isinstance(error.args[0], str)):
         return None
     codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
@@ -171,17 +171,19 @@ def failure_facts(reason: str, code: Reason, error: BaseException | None = None)
 
 
 def raised_facts(error: BaseException | None, where: Reason) -> dict[str, str]:
-    """The same for an exception of a project's code. `where` is the code if the exception has no better one."""
+    """As `failure_facts`, for an exception of a project's code. `where` is the code if the exception has no better
+    one.
+    """
     return failure_facts(exception_reason(error), _raised_code(error, where), error)
 
 
 def status_facts(status: int) -> dict[str, str]:
-    """The same for a page that counts as failed because of its status."""
+    """As `failure_facts`, for a page that counts as failed because of its status."""
     return failure_facts(status_reason(status), status_code(status))
 
 
 def _may_be_the_nodes(error: BaseException | None) -> bool:
-    """Whether an `ImportError` may be due to the node, which may lack a library of the system."""
+    """Whether an `ImportError` may be due to the node, which may lack a system library."""
     return type(error) is ImportError and not text_of(error).startswith("cannot import name")
 
 
@@ -221,12 +223,12 @@ def status_reason(status: int) -> str:
 
 
 def is_error_status(status: int) -> bool:
-    """Whether a status is an error: too many requests, or a broken server. All others, even a 404, are answers."""
+    """Whether a status is an error: too many requests, or a server error. All others, even a 404, are answers."""
     return status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
 
 
 def is_refusal(status: int) -> bool:
-    """Whether a status is an answer that the page does not exist, or is not for us."""
+    """Whether a status says that the page does not exist, or that we may not have it."""
     return status >= _CLIENT_ERROR and not is_error_status(status)
 
 

@@ -1,5 +1,5 @@
-"""Writes how a crawl is going and how it ended: the progress file each second, each item when it is found, and the
-report at the end.
+"""Writes how a crawl goes and how it ended: the progress file each second, each item when it is found, and the report
+at the end.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Errors kept in the report; the log has them all.
+#: Most errors in the report; the log has them all.
 ERRORS_KEPT = 10
-#: Characters of why an item could not be written.
+#: Most characters of the reason why an item could not be written.
 LONGEST_REASON = 500
-#: Characters of each text in the report: projects raise errors with a whole page in them.
+#: Most characters of each text in the report: projects raise errors with a whole page in them.
 LONGEST_TEXT = 2000
 PROGRESS_SECONDS = 1.0
 #: Scrapy's own finish reason for an item limit, which other tools know.
@@ -66,7 +66,7 @@ ITEM_LIMIT = "closespider_itemcount"
 
 
 def report_breakdown(crawler: Crawler, error: BaseException) -> None:
-    """Write the report of a crawl that has ended with this error, whether or not its extensions were built before."""
+    """Write the report of a crawl that ended with this error, even before its extensions were built."""
     try:
         report = crawler.get_extension(ProgressReport)
     except RuntimeError:
@@ -84,24 +84,24 @@ class ProgressReport:
         self._crawler = crawler
         self._folder = Path(folder)
         self._spool = ItemSpool(self._folder / outbox.ITEMS)
-        #: The errors by what they are.
+        #: The errors, grouped by cause.
         self.groups = ErrorGroups(self._folder)
         self._progress = _Counts()
         #: Number of items of each request so far; the crawler is the key for those of `start()`.
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-        #: What is counted in `_progress` for each request that is not done, in the order of `_COUNTERS`.
+        #: What each request that is not done has added to `_progress`, in the order of `_COUNTERS`.
         self._of: WeakKeyDictionary[Request, list[int]] = WeakKeyDictionary()
-        #: The counts of requests that are done, which stay if the process dies now.
+        #: The counts of requests that are done. They remain if the process dies now.
         self.committed = _Counts()
         self._give: Callable[[bytes], bool] = self._give_at_once
         self._errors: list[dict[str, str]] = []
-        #: The first few of the pages that were answered with a 4xx.
+        #: The first few pages with a status of 4xx.
         self._refusals: list[dict[str, str]] = []
         self._start_error: BaseException | None = None
         self._finish_reason = "finished"
         #: Called once the last report is written.
         self._then: Callable[[], None] | None = None
-        #: Whether items could not be written because of the disk, maybe after the spider was closed.
+        #: Whether items could not be written because of the disk. This can happen even after the spider was closed.
         self._items_lost = False
         self._stopped_early = False
         self._published = _Counts()
@@ -139,7 +139,7 @@ class ProgressReport:
         self._stop_if_due()
 
     def answered(self, request: Request, status: int) -> None:
-        """A page was answered with this status, whether it then counts as completed or as failed."""
+        """Count the status of a page, whether the page then counts as completed or as failed."""
         if (what := _ANSWERED.get(status // 100)) is not None:
             self._count(request, what, 1)
 
@@ -158,7 +158,7 @@ class ProgressReport:
             self._of.setdefault(request, [0] * len(_COUNTERS))[what] += change
 
     def commit(self, request: Request) -> None:
-        """Commit what was counted for the request, because it is done."""
+        """Commit the counts of a request, because it is done."""
         for what, change in enumerate(self._of.pop(request, ())):
             _add(self.committed, what, change)
 
@@ -170,7 +170,7 @@ class ProgressReport:
         return {"counts": counts, "items": items}
 
     def samples(self) -> dict[str, Any]:
-        """The first errors and refusals so far, for `restore` as well; they seldom change."""
+        """The first errors and refusals so far, also for `restore`. They seldom change."""
         errors = [error for error in self._errors if "kind" not in error]
         return {"errors": errors, "refusals": list(self._refusals)}
 
@@ -213,7 +213,9 @@ class ProgressReport:
         self._stop_if_due()
 
     def keep_items_with(self, give: Callable[[bytes], bool]) -> None:
-        """Have `give` decide when an item's line is written, by `write_items`; it returns whether the item is new."""
+        """Have `give` decide when an item's line is written (by `write_items`). It returns whether the
+        item is new.
+        """
         self._spool.find_end()
         self._give = give
 
@@ -260,7 +262,7 @@ class ProgressReport:
         if error is None or error is self._start_error:
             return
         self._start_error = error
-        # after the first request, a page may have caused the error, so that it need not be permanent
+        # after the first request, a page may have caused the error, so it may not be permanent
         at_once = not self._progress.requested_pages
         facts = _facts(error, "start", Reason.SPIDER_FAILED, may_last=at_once)
         # not committed, because the next attempt calls `start()` again
@@ -271,7 +273,7 @@ class ProgressReport:
         self._stop_if_due()
 
     def broke_down(self, error: BaseException) -> None:
-        """Write the report of a crawl that has broken down with this error, in the place of an earlier report."""
+        """Write the report of a crawl that broke down with this error. It replaces an earlier report."""
         self._finish_reason = outbox.BROKE_DOWN
         self.groups.broke_down(error)
         self._count(None, _ERRORS, 1)
@@ -293,7 +295,7 @@ class ProgressReport:
 
     def spider_closed(self, reason: str) -> None:
         if reason == outbox.INTERRUPTED and not was_told_to_stop():
-            # not interrupted by the node: the crawl has ended itself, and would do so in each attempt
+            # not interrupted by the node: the crawl has ended itself, and each attempt would do the same
             reason = outbox.STOPPED_ITSELF
         self._finish_reason = outbox.ITEMS_LOST if self._items_lost else reason
         self._count_refusals()
@@ -302,14 +304,14 @@ class ProgressReport:
         self._write_report()
 
     def engine_stopped(self) -> None:
-        # again: only now do the stats hold what other extensions wrote when the spider closed
+        # once more: other extensions write their stats when the spider closes
         is_written = self._write_report()
         self._spool.close()
         if is_written and self._then is not None:
             self._then()
 
     def _filled_in(self, item: Any) -> list[str]:
-        """The expected fields that the item has."""
+        """The expected fields that the item has with a value."""
         fields = ItemAdapter(item) if self._filled else {}
         return [name for name in self._filled if _is_filled(fields.get(name))]
 
@@ -318,14 +320,14 @@ class ProgressReport:
         if self._filled:
             with os.fdopen(outbox.open_file(self._folder / outbox.ITEMS), "rb") as lines:
                 for line in lines:
-                    # not all that could be written can be read again, for example numbers of thousands of digits
+                    # not every item that was written can be read again, for example a number of thousands of digits
                     with suppress(ValueError, RecursionError):
                         for name in self._filled_in(json.loads(line)):
                             self._filled[name] += 1
 
     def _stop_if_due(self) -> None:
-        """End the crawl if it has all items, which it may have had when an attempt before was killed. Also end it if
-        the request wants that and the crawl cannot meet what is expected of it.
+        """End the crawl if it has all its items: an earlier attempt may have been killed after the last one. Also end
+        it if the request wants that and the crawl cannot meet the expectations any more.
         """
         if self.has_all_items():
             self._close(ITEM_LIMIT)
@@ -400,7 +402,7 @@ class ProgressReport:
         report = {
             "finish_reason": outbox.whole_text(self._finish_reason[:LONGEST_TEXT]),
             "progress": progress,
-            # half surrogate pairs can be in a URL that a page made up
+            # a page can make up a URL with half a surrogate pair
             "errors": [outbox.whole_text(_shortened(error)) for error in self._errors],
             "filled": self._filled or None,
             "error_groups": self.groups.found(),
@@ -411,7 +413,7 @@ class ProgressReport:
         self._write(outbox.PROGRESS, extras.dumps(progress))
         data = extras.dumps(report)
         if len(data) > outbox.MAX_RECORD:
-            # a larger report is not read by anybody
+            # nobody reads a larger report
             data = extras.dumps({**report, "stats": {outbox.STATS_LEFT_OUT: len(stats)}})
         return self._write(outbox.REPORT, data)
 
@@ -426,7 +428,7 @@ class ProgressReport:
 
 @middleware
 class StartErrors:
-    """Spider middleware nearest to the engine: tells the report what `start()` raises. Older Scrapys only log it."""
+    """Spider middleware nearest to the engine: reports what `start()` raises. Older Scrapys only log it."""
 
     def __init__(self, report: ProgressReport) -> None:
         self._report = report
@@ -468,9 +470,9 @@ class _Counts:
     errors_count: int = 0
     pages_per_s: float = 0.0
     can_go_on: bool = False
-    #: How many of the completed pages were answered with a 4xx.
+    #: How many completed pages had a status of 4xx.
     refused_pages: int = 0
-    #: How many pages were answered with each class of status.
+    #: How many pages had a status of each class.
     answered_2xx: int = 0
     answered_3xx: int = 0
     answered_4xx: int = 0
@@ -533,7 +535,7 @@ def _stats(crawler: Crawler) -> dict[str, Any]:
 
 
 def _giver(response: Any, request: Request | None) -> str:
-    """The name of the method that gave an item."""
+    """The name of the method that gave the item."""
     if request is None:
         return "start"
     method = request.callback if hasattr(response, "url") else request.errback
@@ -541,13 +543,13 @@ def _giver(response: Any, request: Request | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A stat as a JSON value: a spider can put anything into the stats."""
+    """A stat as a JSON value. A spider can put any object into the stats."""
     if isinstance(value, datetime):
         return to_iso(value)
     return outbox.whole_text(value if isinstance(value, str | int | float | bool | None) else text_of(value))
 
 
-# --- spools: files of JSON objects, one a line, each written at once
+# --- spools: files of JSON objects, one per line, each written at once
 
 #: Bytes that are reserved while the disk has room, so that a crawl that fills the disk can still write its report.
 RESERVE_BYTES = 64 << 10
@@ -555,7 +557,7 @@ RESERVE = ".reserve"
 
 
 class Spool:
-    """Appends to one file that nobody else writes to. Errors of the disk are raised as `OSError`."""
+    """Appends to a file that nobody else writes. Errors of the disk are raised as `OSError`."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -579,7 +581,7 @@ class Spool:
 
 
 class ItemSpool(Spool):
-    """Gives its reserve of disk space back once the disk is full."""
+    """A spool that releases its reserve of disk space once the disk is full."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -600,10 +602,10 @@ class ItemSpool(Spool):
 
 
 def encode(item: object) -> bytes:
-    """Compact JSON on one line. Raises `TypeError` for what is no item in Scrapy's sense, and what `extras.dumps` and
-    the item's own methods raise.
+    """Compact JSON on one line. Raises `TypeError` if `item` is not an item for Scrapy, and whatever `extras.dumps`
+    and the item's own methods raise.
     """
-    # what is a dict needs no copy: `_jsonable` is asked for what else is in it
+    # a dict needs no copy: `_jsonable` converts what it contains
     return extras.dumps(item if type(item) is dict else ItemAdapter(item).asdict(), _jsonable)
 
 

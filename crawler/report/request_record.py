@@ -1,4 +1,4 @@
-"""The record of a crawl's requests: one line for each, once nothing more is tried for it."""
+"""The record of a crawl's requests: one line for each, once it is final."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ LONGEST_URL = 2000
 LONGEST_REASON = 500
 #: Key in a request's `meta` with the URL of the page that led to it. Retries, redirects and later attempts keep it.
 PARENT = "discoverybot_parent"
-#: The stat with the number of requests that the record has no room for.
+#: The stat with the number of requests for which the record has no room.
 LEFT_OUT = "discoverybot/requests_left_out"
-#: Requests with these errors are not recorded: they were not sent, or the crawl did not wait for them.
+#: Requests with these errors are not recorded: they were not sent, or the crawl did not wait for the answer.
 _NOT_ASKED = (PageLimitError, StoppedError)
-#: `user:password@` in a URL, and all that looks like it in a text.
+#: `user:password@` in a URL, or anything like it in a text.
 _LOGIN = re.compile(r"(?<=://)[^/?#\s]*@")
 _LOGIN_IN_TEXT = re.compile(r"[^/\s]+@")
 
@@ -55,16 +55,16 @@ class RequestRecord:
     """Extension that writes `requests.jsonl`. `gateway/requests/store.py` reads its fields (`_KNOWN`)."""
 
     def __init__(self, folder: Path, most: int, most_bytes: int) -> None:
-        """Record at most `most` lines; none begins after `most_bytes` bytes."""
+        """Record at most `most` lines. After `most_bytes` bytes no other line begins."""
         attempt = outbox.AttemptId.parse(folder.name)
         self._path = folder / outbox.REQUESTS
         self._attempt = attempt.attempt if attempt else 1
         self._most, self._most_bytes = most, most_bytes
         self._spool = Spool(self._path)
         self._give: Callable[[Request, bytes], None] = self._give_at_once
-        #: Number and bytes of the lines that are written, or wait to be written.
+        #: Number and bytes of the lines that are written or waiting.
         self._count = self._bytes = 0
-        #: Number of requests that the record has no room for.
+        #: Number of requests for which the record has no room.
         self.left_out = 0
         self._stats: Any = None
 
@@ -95,8 +95,8 @@ class RequestRecord:
         self._give(request, line)
 
     def keep_with(self, give: Callable[[Request, bytes], None], left_out: int) -> None:
-        """Have `give` decide when a line is written, by `write`. Lines in the file from an earlier attempt count, and
-        so do the requests that this has left out.
+        """Have `give` decide when a line is written, by `write`. Lines from an earlier attempt count, and so do the
+        `left_out` requests that it did not record.
         """
         self._spool.find_end()
         self._bytes, self._count = self._spool.end, _count_lines(self._path)
@@ -110,7 +110,9 @@ class RequestRecord:
 
     @state_change("spider.record_requests")
     def write(self, lines: Sequence[bytes]) -> bool:
-        """Write lines; return whether that worked. If it fails (a full disk), only the record ends, not the crawl."""
+        """Write lines; return whether that worked. If not (a full disk), only the record ends, and the
+        crawl goes on.
+        """
         try:
             if self._most:
                 self._spool.append(b"".join(lines))
@@ -125,7 +127,7 @@ class RequestRecord:
         if self.left_out:
             self._stats.set_value(LEFT_OUT, self.left_out)
 
-    def _give_at_once(self, request: Request, line: bytes) -> None:  # noqa: ARG002 - who asks for it may need it
+    def _give_at_once(self, request: Request, line: bytes) -> None:  # noqa: ARG002 - the signature of `give`
         self.write([line])
 
     def _leave_out(self) -> None:
@@ -134,7 +136,7 @@ class RequestRecord:
         self.left_out += 1
 
     def _facts(self, request: Request, result: Response | Failure, sent_at: float | None) -> dict[str, Any]:
-        """The fields of a line that are not empty. This is called for each request, so it has to be quick."""
+        """The fields of a line that are not empty. It must be quick, because it is called for each request."""
         meta = request.meta
         url = _first_url(request, meta)
         facts: dict[str, Any] = {"url": _kept(url), "at": int(time.time() * 1000), "attempt": self._attempt}
@@ -156,7 +158,7 @@ class RequestRecord:
 
 
 def _first_url(request: Request, meta: dict[str, Any]) -> str:
-    """The URL that was asked for before any redirect."""
+    """The URL that was requested before any redirect."""
     urls = meta.get("redirect_urls")
     # a project may have put anything there
     return urls[0] if isinstance(urls, list) and urls and isinstance(urls[0], str) else request.url
@@ -183,7 +185,7 @@ def _add_failure(facts: dict[str, Any], failure: Failure, request: Request) -> N
 
 
 def _kept(url: str) -> str:
-    """The URL as it is recorded: shortened, and without a login."""
+    """The URL as it is recorded: shortened, and without user name and password."""
     if "@" in url:
         url = _LOGIN.sub("", url)
     whole: str = outbox.whole_text(url[:LONGEST_URL])

@@ -1,4 +1,4 @@
-"""Observes each request: how it ended after all middlewares, and as a sign that the crawl is alive."""
+"""Observes each request: how it ended after all middlewares, and that the crawl is alive."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class CountingDownloader(Downloader):
         return outcome
 
     def _download(self, slot: Slot, request: Request, *spider: Spider) -> Any:
-        """Note the time now that the request has its turn, because its wait before is not due to the site."""
+        """Note the time when the request gets its turn: the site is not responsible for the wait before."""
         if self._record:
             self._sent[request] = monotonic()
         return super()._download(slot, request, *spider)
@@ -82,7 +82,9 @@ class CountingDownloader(Downloader):
         return result
 
     def _pass_over(self, result: ResultT, request: Request, report: ProgressReport) -> ResultT:
-        """A request that is for no page, such as one for robots.txt, is in no group: its site's pages are."""
+        """Group no error of a request that is not for a page, such as one for robots.txt: the pages of
+        its site are.
+        """
         report.groups.pass_over(request, result.value if isinstance(result, Failure) else None)
         return result
 
@@ -105,9 +107,9 @@ class CountingDownloader(Downloader):
         return result
 
 
-# --- signs of life for those who watch from outside: the log of a busy crawl can be silent
+# --- signs of life for the node: the log of a busy crawl can be silent
 
-#: Most seconds between two signs, and the least number of signs within the time limit for a stall.
+#: Most seconds between two signs, and the least number of signs within the time limit of a stall.
 EVERY = 1.0
 SIGNS = 10
 

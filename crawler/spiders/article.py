@@ -14,7 +14,8 @@ from crawler.extraction.page_facts import PageFacts
 from crawler.spiders.site_spider import SiteSpider, WalkParams
 
 Format = Literal["text", "markdown", "html"]
-#: Beyond either of these a page is left alone: trafilatura takes up to 0.1 ms an element, and cannot be interrupted.
+#: Limits of a page in which an article is searched for: trafilatura takes up to 0.1 ms an element, and cannot be
+#: interrupted.
 MAX_ELEMENTS = 20_000
 MAX_BYTES = 2_000_000
 _EXCERPT_LENGTH = 300
@@ -33,7 +34,7 @@ def article_of(
 
     Raises `TooLargeError`.
     """
-    from trafilatura import bare_extraction, extract  # noqa: PLC0415 - a fifth of a second that other spiders never pay
+    from trafilatura import bare_extraction, extract  # noqa: PLC0415 - it takes a fifth of a second, which other spiders need not pay
 
     if len(response.body) > MAX_BYTES or _count_elements(response.selector.root) > MAX_ELEMENTS:
         raise TooLargeError
@@ -50,7 +51,7 @@ def article_of(
 
 
 def _with_whole_links(response: HtmlResponse) -> Any:
-    """The page with absolute links: trafilatura resolves all against the host, not the page or its `<base>`."""
+    """The page with absolute links: trafilatura resolves links against the host, not the page or its `<base>`."""
     from trafilatura import load_html  # noqa: PLC0415 - see above
 
     tree: Any = load_html(response.text)
@@ -89,7 +90,7 @@ def _item(document: Any, response: HtmlResponse, words: int) -> dict[str, Any]:
 
 
 def _tags(document: Any) -> list[str]:
-    """One by one: trafilatura hands out lists of keywords as they stand in the page."""
+    """The tags, one by one: trafilatura gives lists of keywords as they are written in the page."""
     written = [*(document.tags or []), *(document.categories or [])]
     tags = (tag.strip() for text in written for tag in text.split(","))
     return list(dict.fromkeys(tag for tag in tags if tag))
@@ -122,13 +123,13 @@ class ArticleSpider(SiteSpider):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._wanted = self.params.url_filter()
-        # with depth 0 the start URLs were chosen as articles
+        # with depth 0, the user has chosen the start URLs as articles
         self._chosen = str(kwargs.get("depth")) == "0"
 
     def parse(self, response: Response) -> Iterator[Any]:
         if not self.is_readable(response):
             return
-        # links first: if trafilatura fails with this page, the rest of the site is still visited
+        # links first: if trafilatura fails on this page, the rest of the site is still visited
         yield from self.walk(response, self._wanted)
         yield from self._article(response)
 

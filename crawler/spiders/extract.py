@@ -19,7 +19,7 @@ from crawler.frontier.spider_state import KeptSet
 from crawler.report.progress import encode
 from crawler.spiders.site_spider import MAY_LEAVE, PageTextParams, SiteSpider, WalkParams
 
-#: Modules that the warm process imports for crawls that may need them.
+#: Modules that the warm process imports because crawls of this spider may need them.
 PRELOAD = ("re2", "dateparser.date")
 MAX_LEVELS = 5
 #: Keys in a request's meta: how many levels of links led to it, and which page of its list it is.

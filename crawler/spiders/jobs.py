@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 PAGE = "{page}"
 MAX_RESULTS = 10_000
 MAX_RESULT_PAGES = 10_000
-#: Enough for a template with two texts of 500 characters, each of four bytes that are quoted.
+#: Room for a template with two texts of 500 characters, each of four bytes that are quoted.
 MAX_URL = 16_000
 Words = Annotated[str, StringConstraints(max_length=500)]
 
 
 class SiteSelectors(BaseModel, extra="forbid"):
-    """How the postings of a site without JSON-LD are read; those of fields look inside a `result`."""
+    """How the postings of a site without JSON-LD are read. Selectors of fields apply inside a `result`."""
 
     result: Css | None = Field(default=None, description="Matches each posting on a result page.")
     title: Css | None = None
@@ -76,7 +76,7 @@ _CONDITIONS: list[JsonValue] = [
 class JobsParams(PageTextParams):
     """Parameters of `jobs`."""
 
-    # in the schema as well, so that a wrong crawl is already refused when it is submitted
+    # in the schema as well, so that a wrong request is refused when it is submitted
     model_config = ConfigDict(json_schema_extra={"allOf": _CONDITIONS})
 
     search_url: Annotated[str, StringConstraints(max_length=MAX_URL)] | None = Field(
@@ -113,14 +113,14 @@ class JobsParams(PageTextParams):
 
 # --- the spider
 
-#: Modules that the warm process imports for crawls that may need them.
+#: Modules that the warm process imports because crawls of this spider may need them.
 PRELOAD = ("dateparser.date",)
 #: Finish reason of a crawl that has all the postings that were wanted.
 REASON = "results_wanted"
 GONE = frozenset({404, 410})
-#: Most times that an infinite result page is scrolled if the parameters do not say how often.
+#: Most times that an infinite result page is scrolled if the parameters do not limit that.
 MAX_SCROLLS = 100
-#: After so many postings' own pages without anything new, the other postings are read from the result pages alone.
+#: After this many postings' own pages without anything new, the others are read from the result pages alone.
 PAGES_IN_VAIN = 2
 #: Keys in a request's meta: the number of the result page, and the posting that waits for its own page.
 _NUMBER = "jobs_page"
@@ -165,13 +165,13 @@ class JobsSpider(SiteSpider):
             else:
                 self._warn("unreadable", "%s is no result page: %d", response.url, response.status)
         except Exception:
-            # postings that wait for their turn must go on
+            # postings that wait for their turn must still be processed
             yield from self._go_on()
             raise
         yield from self._go_on()
 
     def parse_posting(self, response: Response) -> Iterator[Any]:
-        """A posting's own page."""
+        """Read a posting's own page."""
         self._found.end_detour()
         posting: Posting | None = response.meta[_POSTING]
         if posting and self.is_readable(response):
@@ -190,7 +190,7 @@ class JobsSpider(SiteSpider):
         yield from self._go_on()
 
     def fail_posting(self, failure: Failure) -> Iterator[Any]:
-        """The posting's own page cannot be fetched, so the item has what the result page says."""
+        """Give the item with what the result page says, because the posting's own page cannot be fetched."""
         self._found.end_detour()
         meta = failure.request.meta  # type: ignore[attr-defined] # Scrapy sets it for errbacks
         if not isinstance(failure.value, PageLimitError):
@@ -231,7 +231,7 @@ class JobsSpider(SiteSpider):
         params = self.params
         request = self.page_request(url, 0, **{_NUMBER: number, **meta})
         if params.pagination_type is PaginationType.INFINITE_SCROLL:
-            # with a filter it is not known how many of the postings count
+            # with a filter it is unknown how many of the postings count
             counted = params.selectors.result if params.is_remote is None else None
             instructions = render_meta(
                 render=params.render,
@@ -244,7 +244,7 @@ class JobsSpider(SiteSpider):
         return request
 
     def _go_on(self) -> Iterator[Any]:
-        """Give the waiting postings, or request their own pages, up to the wanted number. If they are too few,
+        """Give the waiting postings, or request their own pages, up to the wanted number. If there are too few,
         request the next result page.
         """
         found = self._found
@@ -252,7 +252,7 @@ class JobsSpider(SiteSpider):
             posting, number = found.waiting.first()
             url = self._own_page(posting)
             if url and found.pages_help is None and found.quota.under_way:
-                # wait: the first posting's own page decides whether such pages are fetched at all
+                # wait: the first posting's own page decides whether further ones are fetched
                 return
             found.waiting.take()
             if url and self.frontier.ask(url):
@@ -266,7 +266,7 @@ class JobsSpider(SiteSpider):
             yield self._result_page(*found.pages.take())
 
     def _own_page(self, posting: Posting) -> str | None:
-        """The URL of the posting's own page, if it makes sense to fetch it."""
+        """The URL of the posting's own page, if fetching it makes sense."""
         url = page_url(posting.url) if posting.url else None
         wanted = self._found.pages_help is not False or (self.params.details is None and not posting.title)
         is_complete = self.params.details is None and posting.source == "json-ld" and posting.title
@@ -282,13 +282,15 @@ class JobsSpider(SiteSpider):
         posting = posting_on(Page(response), listed, self._selected)
         if self._found.pages_help is None:
             helped = posting.source == "json-ld" or posting.as_item() | {"raw": None} != before | {"raw": None}
-            # a redirect may lead to other postings, so it is not counted as a page in vain
+            # a redirect may lead to other postings, so this page does not count as one without anything new
             if self._found.judge(helped, not helped and "redirect_urls" not in response.meta) is False:
-                self.logger.info("The postings' own pages say nothing that result pages do not; no more are fetched")
+                self.logger.info(
+                    "The postings' own pages say no more than the result pages; no more of them are fetched"
+                )
         return posting
 
     def _tell(self, posting: Posting, number: int, response: HtmlResponse | None = None) -> Iterator[dict[str, Any]]:
-        """The item, unless it was delivered before or is not wanted."""
+        """The item, unless it was given before or is not wanted."""
         identities = set(posting.identities())
         if not posting.title:
             self.count("jobs/without_title")
@@ -317,7 +319,7 @@ class JobsSpider(SiteSpider):
             self.logger.warning(message, *args)
 
 
-# --- the postings of result pages, and which of them were given
+# --- the postings of result pages, and which of them were given as items
 
 _Identities = Iterable[tuple[str | None, ...]]
 
@@ -327,7 +329,7 @@ class FoundJobs(KeptState):
         self.quota = quota
         #: Postings that wait for their turn, with the numbers of their result pages.
         self.waiting = KeptQueue()
-        #: Numbers of result pages likewise, by their URLs.
+        #: Numbers of result pages that wait, by their URLs.
         self.pages = KeptQueue()
         self.seen: set[tuple[str | None, ...]] = set()
         self.delivered: set[tuple[str | None, ...]] = set()
@@ -336,7 +338,7 @@ class FoundJobs(KeptState):
         self._in_vain = 0
 
     def is_new(self, identities: _Identities) -> bool:
-        """Whether no result page has had this posting so far; it then counts as seen."""
+        """Whether no earlier result page has had this posting. It then counts as seen."""
         own = set(identities)
         new = self.seen.isdisjoint(own)
         self.seen |= own
@@ -352,7 +354,7 @@ class FoundJobs(KeptState):
         self.quota.under_way -= 1
         self.note("end_detour")
 
-    def judge(self, helped: bool, in_vain: bool) -> bool | None:  # noqa: FBT001 - it is done again by position
+    def judge(self, helped: bool, in_vain: bool) -> bool | None:  # noqa: FBT001 - a replay passes it by position
         """Note whether a posting's own page said more than the result page (`helped`), or nothing more (`in_vain`).
         Returns `pages_help`.
         """
@@ -368,15 +370,15 @@ class FoundJobs(KeptState):
         self.note("deliver", own)
 
 
-# --- requests that must not leave their site: the spider is told if a redirect leads elsewhere
+# --- requests that must not leave their site: the spider gets an error if a redirect leads elsewhere
 
 #: Key in the meta of a request whose redirects must stay on the site; otherwise its errback is called.
 STAYS_ON_SITE = "stays_on_site"
 
 
 class StayOnSite:
-    """Downloader middleware for a `SiteSpider` that refuses requests which leave the site. It is a middleware because
-    a request that is refused when it is scheduled never gets to its errback.
+    """Downloader middleware for a `SiteSpider` that refuses requests which leave the site. If the scheduler refused
+    them, their errback would not be called.
     """
 
     def __init__(self, crawler: Crawler) -> None:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 PRELOAD = ("re2",)
 Format = Literal["markdown", "html", "raw_html", "links"]
-#: Bytes of each text of an item, and of its links: MongoDB has room for 16 MB.
+#: Most bytes of each text of an item, and of its links: MongoDB has room for 16 MB.
 MAX_BYTES = 3_000_000
 MAX_LINKS = 5000
-#: Pages that are taken from sitemaps, if the crawl has no limit: each is in memory.
+#: Most pages that are taken from sitemaps if the crawl has no limit: they are all in memory.
 MAX_NAMED_PAGES = 100_000
-#: Types of text that is as good as Markdown.
+#: Content types whose text is used as Markdown.
 _PLAIN = frozenset({"text/plain", "text/markdown", "application/json", "text/csv"})
 _FIRST_ERROR_STATUS = 400
 _unseen: Callable[[Any], Any] = etree.XPath("//script|//style|//noscript|//template")
@@ -62,7 +62,7 @@ class PagesParams(WalkParams):
 
 
 class PageFilter(UrlFilter):
-    """The URLs that a crawl of pages may go to."""
+    """The URLs that a crawl of pages may visit."""
 
     def __init__(self, params: PagesParams, start_urls: Iterable[str]) -> None:
         super().__init__(params.include, params.exclude)
@@ -75,7 +75,7 @@ class PageFilter(UrlFilter):
 
 
 class PagesSpider(SitemapWalker):
-    """Gives the pages of a site as Markdown, or as HTML, with their titles and links.
+    """Gives the pages of a site as Markdown or HTML, with their titles and links.
 
     Items: one for each page that was answered, whatever its status.
     """
@@ -126,7 +126,7 @@ class PagesSpider(SitemapWalker):
         }
         goes_on = self.is_readable(response) and self.params.sitemap != "only"
         if isinstance(response, HtmlResponse) and is_html(response.headers):
-            # links first: the tree is changed to make the rest
+            # links first: what follows changes the tree
             yield from list(self.walk(response, self._wanted)) if goes_on else []
             yield item | self._content(response)
         elif kind in _PLAIN and isinstance(response, TextResponse):
@@ -150,8 +150,8 @@ class PagesSpider(SitemapWalker):
         if {"html", "markdown"}.isdisjoint(formats):
             return item
         if not is_small(facts.root):
-            self.logger.warning("%s has more elements than are made into Markdown", response.url)
-            return item | {"error": "it is too large to be made into Markdown"}
+            self.logger.warning("%s has too many elements to be converted to Markdown", response.url)
+            return item | {"error": "it is too large to be converted to Markdown"}
         parts = self._parts(facts.root)
         if "markdown" in formats:
             item["markdown"] = _cut("\n\n".join(filter(None, (markdown_of(part, facts.base) for part in parts))))
@@ -160,7 +160,7 @@ class PagesSpider(SitemapWalker):
         return item
 
     def _parts(self, root: Any) -> list[Any]:
-        """The elements that are wanted, from first to last. The tree is changed."""
+        """The wanted elements, in the order of the page. Changes the tree."""
         for select in self._excluded:
             for element in select(root):
                 _remove(element)
@@ -193,6 +193,6 @@ def _type_of(headers: Headers) -> str | None:
 
 
 def _cut(text: str) -> str:
-    """The text, or as much of its beginning as an item has room for."""
+    """The text, cut to the length for which an item has room."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= MAX_BYTES else data[:MAX_BYTES].decode("utf-8", "ignore")

@@ -71,7 +71,7 @@ class SeoSpider(SiteSpider):
             yield from self.audit(response)
 
     def parse_external(self, response: Response) -> Iterator[Any]:
-        """Note whether a page of another site works; the rest of it does not matter."""
+        """Note whether a page of another site works. Its content does not matter."""
         asked = asked_urls(response.request, response.url)
         if response.status >= _FIRST_ERROR_STATUS:
             yield from self.broken(asked, Breakage(status=response.status))
@@ -89,7 +89,7 @@ class SeoSpider(SiteSpider):
 
     def merge(self, url: str, target: str) -> None:
         if self.ledger.is_broken(target):
-            return  # it is fetched again, so that links which lead there by this redirect are reported, too
+            return  # fetched again, so that links that lead there by this redirect are also reported
         self.ledger.same(url, target)
         super().merge(url, target)
 
@@ -100,7 +100,7 @@ class SeoSpider(SiteSpider):
         external = [url for url in links if not self.is_internal(url)]
         yield self.with_page({**answer(response), **facts.as_item(), **listed(internal, external)}, response)
         depth = response.meta["depth"] + 1
-        # read anew only if some of them are not to be followed
+        # read the links again only if some of them must not be followed
         followed = set(map(page_url, facts.links(obey_nofollow=True))) if self.params.obey_nofollow else links
         for url in internal:
             if url in followed and self._wanted.takes(url) and self.frontier.admits(url, depth):
@@ -131,7 +131,7 @@ class SeoSpider(SiteSpider):
 
 
 def asked_urls(request: Request | None, url: str | None = None) -> list[str]:
-    """The page that was asked for, and all to which it then led."""
+    """The URL that was requested, and all to which it was redirected."""
     hops = request.meta.get("redirect_urls", []) if request else []
     last = url or (request.url if request else "")
     pages = map(page_url, [*hops, last])
@@ -175,7 +175,7 @@ def listed(internal: list[str], external: list[str]) -> dict[str, Any]:
     }
 
 
-# --- which pages link to which, as long as it is not known whether the links work
+# --- which pages link to which, until it is known whether the links work
 
 
 class Mention(NamedTuple):
@@ -186,14 +186,14 @@ class Mention(NamedTuple):
 
 
 class Breakage(NamedTuple):
-    """Why a link does not work: the status it was answered with, or the error if there was no answer."""
+    """Why a link does not work: the status of the answer, or the error if there was none."""
 
     status: int | None = None
     error: str | None = None
 
 
 class LinkLedger(KeptState):
-    """Keeps the mentions of pages that were asked for until they are answered, then only what is broken."""
+    """Keeps the mentions of requested pages until they are answered, and then only those that are broken."""
 
     def __init__(self) -> None:
         self._awaited: dict[str, list[Mention]] = {}
@@ -202,13 +202,13 @@ class LinkLedger(KeptState):
         self._told: set[Mention] = set()
 
     def expect(self, url: str) -> None:
-        """`url` has been, or is about to be, asked for."""
+        """Note that `url` has been requested, or will be at once."""
         if url not in self._awaited:
             self._awaited[url] = []
             self.note("expect", url)
 
     def mention(self, url: str, mention: Mention) -> Breakage | None:
-        """Note a link to `url`; what is wrong with it if that is known already, and was not reported."""
+        """Note a link to `url`. Returns what is wrong with it, if that is known and was not reported yet."""
         if mention in self._told:
             self._told.discard(mention)
             return None
@@ -217,7 +217,7 @@ class LinkLedger(KeptState):
         return self._broken.get(url)
 
     def wait(self, url: str, mention: Mention) -> None:
-        """Have the mention wait for the answer of `url`. This also works before `expect`: when a crawl is continued,
+        """Let the mention wait for the answer of `url`. This also works before `expect`: when a crawl is continued,
         the request that expects the page may have been interrupted, and runs again.
         """
         self._awaited.setdefault(url, []).append(mention)
@@ -228,7 +228,7 @@ class LinkLedger(KeptState):
             self.note("works", url)
 
     def breaks(self, url: str, breakage: Breakage) -> list[Mention]:
-        """Remember that `url` is broken. Returns all places so far that mention it."""
+        """Remember that `url` is broken. Returns all its mentions so far."""
         mentions = self._awaited.pop(url, [])
         self._broken[url] = breakage
         self.note("broke", url, breakage, mentions)
@@ -244,7 +244,7 @@ class LinkLedger(KeptState):
         return url in self._broken
 
     def same(self, url: str, target: str) -> None:
-        """`url` leads to `target`, which is fetched anyway, so both work or both are broken."""
+        """Note that `url` leads to `target`, which is fetched anyway: both work or both are broken."""
         mentions = self._awaited.pop(url, [])
         if target in self._awaited:
             self._awaited[target].extend(mentions)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Key in the meta of requests that may leave the site: start URLs, wherever they lead, and checks of external links.
 MAY_LEAVE = "may_leave_site"
-#: Pages of a crawl that follows all links and has no limit of its own: calendars and filters never end.
+#: Most pages of a crawl that follows all links and has no limit of its own. Calendars and filters never end.
 MOST_PAGES = 10_000
 _LIMITS = (MAX_PAGES, MAX_ITEMS)
 OK = range(200, 300)
@@ -89,15 +89,15 @@ class SiteSpider(Spider):
     name = ""
     Params: ClassVar[type[SiteParams]] = SiteParams
     custom_settings = {  # noqa: RUF012 - so declared by Scrapy
-        # our frontier itself limits the depth
+        # our own frontier limits the depth
         "DEPTH_LIMIT": 0,
         # the nearest pages first, and in the order of the links on a page
         "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
-        # a 404 is a finding
+        # a 404 is a result
         "HTTPERROR_ALLOW_ALL": True,
-        # a page that refreshes to another is a page
+        # a page that refreshes to another one is still a page
         "METAREFRESH_ENABLED": False,
-        # as for search engines: no sessions, so that visits do not differ
+        # as search engines do: no sessions, so that visits do not differ
         "COOKIES_ENABLED": False,
     }
 
@@ -108,7 +108,7 @@ class SiteSpider(Spider):
         # Scrapyd adds arguments of its own, `_job` among them
         own = {name: value for name, value in params.items() if not name.startswith("_")}
         self.params = self.Params.model_validate(own)
-        #: The sites that the crawl does not leave, as `site_of` names them.
+        #: The sites to which the crawl is limited, as `site_of` names them.
         self.sites = KeptSet()
         self.frontier = Frontier(None if depth is None else int(depth))
         #: The state that is restored when a crawl is continued.
@@ -130,7 +130,7 @@ class SiteSpider(Spider):
 
     @property
     def walks(self) -> bool:
-        """Whether it follows links wherever on the site they lead."""
+        """Whether the spider follows all links within the site."""
         return isinstance(self.params, WalkParams)
 
     async def start(self) -> AsyncIterator[Request]:
@@ -148,7 +148,7 @@ class SiteSpider(Spider):
             yield self.page_request(url, 0, **{MAY_LEAVE: True})
 
     def page_request(self, url: str, depth: int, **meta: Any) -> Request:
-        # without Scrapy's filter, which would hash every URL: our frontier requests each page only once
+        # without Scrapy's filter, which would hash every URL: our frontier requests each page once
         params = self.params
         meta |= render_meta(render=params.render, wait_for=params.wait_for, scroll=params.scroll)
         return Request(url, self.parse, errback=self.fail, dont_filter=True, meta={"depth": depth, **meta})
@@ -173,11 +173,11 @@ class SiteSpider(Spider):
                 yield from self.follow(url, depth)
 
     def address(self, url: str) -> str | None:
-        """The URL by which the crawl knows the page; `None` if it is none."""
+        """The URL that stands for the page in this crawl; `None` if `url` is not a page's."""
         return page_url(url)
 
     def fail(self, failure: Any) -> Any:
-        """Called if there was no response. The report has the reason; spiders can do more."""
+        """Called if there was no response. The report has the reason; subclasses can do more."""
 
     def follow(self, url: str, depth: int) -> Iterator[Request]:
         """The request for a page that `admits` let in, unless it has to wait for its level."""
@@ -221,12 +221,12 @@ class SiteSpider(Spider):
             self.crawler.stats.inc_value(what, number)
 
     def merge(self, url: str, target: str) -> None:
-        """`url` leads to `target`, which was asked for before."""
+        """Drop a redirect from `url` to `target`, because `target` was requested before."""
         self.frontier.merge(url, target)
         raise IgnoreRequest(f"{url} leads to {target}, which was asked for before")
 
     def skip_body(self, headers: Headers, request: Request) -> None:
-        """Do not download bodies of files that are no pages: only their status matters."""
+        """Do not download the bodies of files that are not pages. Only their status matters."""
         if is_page(request) and not self.wants_body(request, headers):
             raise StopDownload(fail=False)
 
@@ -246,24 +246,24 @@ def is_html(headers: Headers) -> bool:
 class Frontier(KeptState):
     """The pages of a crawl by URL (see `page_url`), each requested once.
 
-    With a limit of depth it goes level by level. Otherwise a page could be found by a longer way while the page with
-    the shorter way is still being fetched. It would count as deeper than it is, and the pages behind it would be
-    missed. With eight requests in flight that is not rare.
+    With a depth limit it goes level by level. Otherwise a page could be found on a longer path while the page on the
+    shorter path is still being fetched. Its depth would then be too large, and the pages behind it would be missed.
+    With eight requests in flight that is not rare.
     """
 
     def __init__(self, depth_limit: int | None = None) -> None:
         self._depth_limit = depth_limit
         self._asked: set[str] = set()
         self._next_level: dict[str, int] = {}
-        #: Pages that were dropped because they lead to others: first URL → URL of the other page.
+        #: Pages that were dropped because they redirect to others: first URL → URL of the other page.
         self._merged: dict[str, str] = {}
 
     def ask(self, url: str) -> bool:
-        """Whether `url` should be fetched now; it then counts as asked for."""
+        """Whether `url` should be fetched now. It then counts as requested."""
         if url in self._asked:
             return False
         self._asked.add(url)
-        # a redirect may lead to a page of the next level
+        # a redirect may lead to a page that waits for the next level
         self._next_level.pop(url, None)
         self.note("ask", url)
         return True
@@ -284,18 +284,18 @@ class Frontier(KeptState):
         return self._depth_limit is not None
 
     def next_level(self) -> Iterator[tuple[str, int]]:
-        """URL and depth of all pages that were held. After that, none is held."""
+        """URL and depth of all pages that wait for the next level. They no longer wait after that."""
         level, self._next_level = self._next_level, {}
         yield from ((url, depth) for url, depth in level.items() if self.ask(url))
 
     def merge(self, url: str, target: str) -> None:
-        """`url` leads to `target`, which is asked for anyway."""
+        """Note that `url` redirects to `target`, which is requested anyway."""
         self._merged[url] = target
         self.note("merge", url, target)
 
     def goes_round(self, target: str, asked: Container[str | None]) -> bool:
-        """Whether `target` was dropped because it leads to one of `asked`. Then this one must not be dropped: of two
-        pages that redirect to each other, one must be fetched.
+        """Whether `target` was dropped because it redirects to one of `asked`. Then this page must not be dropped as
+        well: of two pages that redirect to each other, one must be fetched.
         """
         seen: set[str] = set()
         while target in self._merged and target not in seen:

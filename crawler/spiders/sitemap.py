@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 PRELOAD = ("re2",)
-#: Most levels of indexes within indexes. The protocol allows none; some sites have two.
+#: Most levels of nested indexes. The protocol allows none; some sites have two.
 MAX_NESTING = 4
 #: Most sitemaps that are taken from one robots.txt.
 MAX_NAMED = 1000
@@ -53,7 +53,7 @@ class SitemapParams(FilteredParams):
 
 
 class SitemapWalker(SiteSpider):
-    """Reads the sitemaps of the start URLs' sites. What becomes of a page that one names, `take` says."""
+    """Reads the sitemaps of the start URLs' sites. Subclasses say in `take` what to do with each page in them."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -68,7 +68,7 @@ class SitemapWalker(SiteSpider):
         """The request for the robots.txt of the URL's site, which names its sitemaps."""
         robots = urljoin(url, "/robots.txt")
         if self.frontier.ask(robots):
-            # robots.txt is meant to be read, even if it forbids itself
+            # robots.txt is always read, even if it forbids itself
             meta = {"depth": 0, "dont_obey_robotstxt": True}
             yield Request(robots, self.parse_robots, errback=self.no_robots, dont_filter=True, meta=meta)
 
@@ -112,7 +112,7 @@ class SitemapWalker(SiteSpider):
         return True
 
     def wants_body(self, request: Request, headers: Headers) -> bool:
-        # whatever type sitemaps and robots.txt are said to have
+        # sitemaps and robots.txt are read whatever their content type
         return request.callback != self.parse or super().wants_body(request, headers)
 
     def _take(self, entry: SitemapEntry, response: Response) -> Iterator[Any]:
@@ -137,7 +137,7 @@ class SitemapSpider(SitemapWalker):
         self._wanted = self.params.url_filter()
 
     def begin(self, url: str) -> Iterator[Request]:
-        """The first request: for the URL, if it looks like a sitemap; otherwise for the site's robots.txt."""
+        """The first request: for the URL if it looks like a sitemap, otherwise for the site's robots.txt."""
         is_sitemap = _SITEMAP_PATH.search(urlsplit(url).path)
         return self.sitemap(url, 0) if is_sitemap else self.look_for_sitemaps(url)
 
@@ -169,7 +169,7 @@ class SitemapSpider(SitemapWalker):
                 yield item
 
     def is_wanted(self, entry: SitemapEntry) -> bool:
-        """Whether it may have changed since the day of `since`."""
+        """Whether the page may have changed since the day of `since`."""
         since, lastmod = self.params.since, entry.lastmod
         if not since or not lastmod:
             return True
@@ -178,9 +178,9 @@ class SitemapSpider(SitemapWalker):
         return day >= since[: len(day)]
 
 
-# --- the file: XML, an index of others, plain text; gzipped or not. See sitemaps.org/protocol.html.
+# --- the file: XML (a sitemap or an index) or plain text, gzipped or not. See sitemaps.org/protocol.html.
 
-#: Bytes of a sitemap, unpacked: the protocol's own limit.
+#: Most bytes of a sitemap when unpacked: the protocol's own limit.
 MAX_BYTES = 50 << 20
 _GZIP = b"\x1f\x8b\x08"
 _ENTRIES = {"url": False, "sitemap": True}
@@ -193,7 +193,7 @@ class NoSitemapError(Exception):
 
 
 class SitemapEntry(NamedTuple):
-    """A page, or another sitemap. `about` has what the file says of it, as in the item."""
+    """A page, or another sitemap. `about` has what the file says about it, as in the item."""
 
     url: str
     is_sitemap: bool
@@ -205,7 +205,9 @@ class SitemapEntry(NamedTuple):
 
 
 def entries(body: bytes, max_bytes: int = MAX_BYTES) -> Iterator[SitemapEntry]:
-    """One by one, so that a long one is not in memory as a tree. Raises `NoSitemapError`, at the first one."""
+    """The entries one by one, so that a long sitemap is never in memory as a tree. Raises `NoSitemapError` at the
+    first one.
+    """
     data = _unpacked(body, max_bytes).removeprefix(b"\xef\xbb\xbf").lstrip()
     if data.startswith(b"<"):
         yield from _xml_entries(data)

@@ -257,7 +257,7 @@ def test_a_frontier_that_cannot_be_read_is_left_alone(start: Start, slow_site: S
 
 def test_an_attempt_on_another_node_says_that_it_begins_anew(start: Start, slow_site: Site) -> None:
     crawl = start("plain", f"{slow_site.url}/p/0", cwd=WALK, attempt=2, left_on="n1").wait()
-    assert "Begins anew: what there was still to fetch is on node n1 alone" in crawl.log
+    assert "Begins anew: the remaining requests are only on node n1" in crawl.log
     assert crawl.report["progress"]["can_go_on"]
 
 

@@ -305,7 +305,7 @@ def test_a_job_id_that_could_be_a_path_is_refused(node: Any, jobid: str) -> None
         ({"spider": "unheard_of"}, {}, "spider 'unheard_of' not found"),
         ({"project": "unheard_of"}, {}, "project 'unheard_of' not found"),
         ({"version": "1"}, {}, "version '1' not found"),
-        ({}, {"jobid": "plain"}, "not that of an attempt"),
+        ({}, {"jobid": "plain"}, "not an attempt's"),
     ],
 )
 def test_an_attempt_that_makes_no_sense_is_refused_and_leaves_nothing(
