@@ -18,11 +18,12 @@ from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore
 from gateway.stores.documents import cursor_of
 from gateway.stores.mongo import mongo_errors
 
-#: The longest time between the two, in days.
+#: Most days between the two times.
 MAX_DAYS = 31
-#: The most past, and the most coming, occurrences of one schedule: enough for hourly runs in a week of any time zone.
+#: Most past, and most coming, occurrences of one schedule: enough for hourly runs in a week of any time zone.
 MAX_OCCURRENCES = 200
-#: Seconds after which a page ends, because cron can name a day that comes once in 28 years.
+#: Seconds after which a page ends. A cron expression can name a day that comes once in 28 years, which takes long to
+#: find.
 SECONDS = 2.0
 _MILLISECOND = timedelta(milliseconds=1)
 

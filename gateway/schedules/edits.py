@@ -1,4 +1,4 @@
-"""Edits of schedules. Once the gateway has answered an edit, nothing of an older revision runs any more."""
+"""Edits of schedules. Once the gateway has answered an edit, no run of an older revision begins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.schedules.schedule import Overlap, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.mongo import Document, mongo_errors
 
-#: How many rounds edits and beats may overtake each other; more rounds mean that something else is wrong.
+#: Most rounds in which edits and beats may overtake each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 _EDITABLE = frozenset(
     {"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key", "budget_key"}
@@ -36,7 +36,7 @@ _EDITABLE = frozenset(
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class ScheduleEdits:
-    """Each method raises `ScheduleNotFoundError`."""
+    """Edits schedules. Each method raises `ScheduleNotFoundError`."""
 
     _schedules: ScheduleStore
     _occurrences: OccurrenceStore
@@ -143,7 +143,9 @@ class ScheduleEdits:
         return schedule, order
 
     def touch(self, *, site: str | None = None, target: str | None = None) -> None:
-        """Note that these schedules' runs have new content. After this call no occurrence runs with the old one."""
+        """Note that the content of these schedules' runs has changed. After this call no run begins with the old
+        content.
+        """
         if touched := self._schedules.touch(site=site, target=target):
             self._settle(touched)
 
@@ -223,14 +225,14 @@ class Change(NamedTuple):
     spec: dict[str, Any]
     #: Make the change only if the schedule is in this revision.
     rev: int | None = None
-    #: The key that asks for it, if that has a budget: from then on the schedule's runs take from it.
+    #: The caller's key, if it has a budget: from then on the schedule's runs use that budget.
     budget_key: str | None = None
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class ScheduleChanges:
-    """Each method raises `ScheduleNotFoundError`, `UnavailableError`; and `ConflictError` for the schedule of a site
-    or a target, because only its site or target may change it.
+    """Changes that clients ask for. Each method raises `ScheduleNotFoundError`, `UnavailableError`; and
+    `ConflictError` for the schedule of a site or a target, because only its site or target may change it.
     """
 
     _schedules: ScheduleStore

@@ -39,14 +39,14 @@ from gateway.schedules.orders import (
 from gateway.schedules.schedule import GRACE_SECONDS, LedgerEntry, LedgerKind, Overlap, Schedule
 from gateway.schedules.store import Advance, LedgerStore, ScheduleStore
 
-# --- promotes or removes the held jobs of occurrences, even if the process that inserted them has died.
+# --- settling: promotes or removes the held jobs of occurrences, even if the process that inserted them has died
 #
 # This is the only way from a held job to a run: for a tick, for the sweep after a crash, and for an edit before it
 # is answered.
 
 log = structlog.get_logger()
 
-#: How many rounds beats and edits may overtake each other; more rounds mean that something else is wrong.
+#: Most rounds in which beats and edits may overtake each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 _KINDS = {Decision.RUN: LedgerKind.FIRED, Decision.SKIP: LedgerKind.SKIPPED, Decision.MISS: LedgerKind.MISSED}
 
@@ -107,8 +107,8 @@ class Promotion:
         return settled
 
     def note(self, jobs: Sequence[Job]) -> None:
-        """Record in targets and ledger that workers got these runs. After a crash a later tick repeats it, but for
-        runs that were asked for by hand: of such a run only its entry in the ledger is then missing.
+        """Record in targets and ledger that workers got these runs. If this process dies before that, a later tick
+        repeats it. Runs by hand are not repeated: they then only lack their entry in the ledger.
         """
         targets = [job.target.target_id for job in jobs if job.target]
         if self._targets and targets:
@@ -137,8 +137,8 @@ class Promotion:
     def _advance(
         self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]
     ) -> tuple[Sequence[HeldJob], list[HeldJob]]:
-        """Advance the schedules. Returns the jobs whose schedules this call has advanced, and the jobs of which that
-        is not certain.
+        """Advance the schedules. Returns the jobs whose schedules this call has advanced, and the jobs for which that
+        is uncertain.
         """
         coming: list[HeldJob] = []
         others: list[HeldJob] = []
@@ -262,7 +262,7 @@ LEFT_OVER_SECONDS, UNNOTED_SECONDS = 3.0, 10.0
 TICK_BUDGET = 1.5
 #: A schedule whose user has reached a quota is not fired again before this time has passed.
 QUOTA_REST = timedelta(seconds=5)
-#: Up to how many schedules that are still due are counted.
+#: Most schedules that are still due and are counted.
 _MAX_COUNTED = 10_000
 
 
@@ -368,9 +368,9 @@ class Scheduling:
         return self._promotion.settle(jobs, known)
 
     def decide(self, schedules: Sequence[Schedule], end: float = float("inf")) -> list[Job]:
-        """The held jobs of the due occurrences. After `end` no further job is made, except the first, because it
-        takes time to count the occurrences that were missed in months. Writes nothing but what they reserve of
-        budgets: it is given back if another process decides otherwise.
+        """The held jobs of the due occurrences. After `end` no further job is made, except the first, because
+        counting the occurrences that were missed in months takes time. It writes only the jobs' reservations of
+        budgets. They are given back if another process decides otherwise.
         """
         now = self._clock()
         orders = orders_of(self._orders, schedules)
@@ -390,7 +390,7 @@ class Scheduling:
         return jobs
 
     def _admitted(self, job: Job, schedule: Schedule) -> Job:
-        """The job with its reservation; skipped if its key's budget has none for it."""
+        """The job with its reservation. It is skipped if its key's budget has no room for it."""
         if job.held is not Decision.RUN or job.slot is None:
             return job
         try:

@@ -256,7 +256,7 @@ INTERVAL_JITTER = 0.1
 MAX_JITTER = 0.5
 #: Dates in or after this year are refused.
 LAST_YEAR = 2200
-#: Up to how many missed occurrences of a cron expression are counted.
+#: Most missed occurrences of a cron expression that are counted.
 MAX_COUNTED = 1000
 
 

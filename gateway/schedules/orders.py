@@ -73,7 +73,7 @@ class CrawlOrders:
 
 @define(eq=False, repr=False, slots=False)
 class AllOrders:
-    """The orders of all schedules. The `sites` room supplies those of sites and targets. Each run of a deployed
+    """The orders of all schedules; `gateway.sites` supplies those of sites and targets. Each run of a deployed
     project uses the version that is the latest at its time, unless its schedule names one. A job names its version,
     so that all its attempts run the same one, even after another deployment.
     """

@@ -66,8 +66,9 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     name: str | None = None
     #: What it runs. Absent in the schedule of a site or target: there it is made from their records each time.
     crawl: CrawlOrder | None = None
-    #: The project whose spider it ran before it was moved; absent if it never was. Several have commas between them,
-    #: which no project's name has, so that no key for some projects reads such a schedule.
+    #: The projects that its spider belonged to before, separated by commas; absent if it was never moved. A key for
+    #: some projects sees the schedule only if this is absent or is one of them. Several names in one text are never
+    #: one of them, because a project's name has no comma.
     moved_from: str | None = None
     #: The name of the site and, for a target's schedule, the id of the target.
     site: str | None = None
@@ -80,7 +81,7 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     state: ScheduleState = ScheduleState.ACTIVE
     #: Why it ended.
     message: str | None = None
-    #: Why somebody ended it; absent if it ended by itself.
+    #: Why a person ended it; absent if it ended by itself.
     reason: StoredReason = None
     #: Every change by a person raises it: an occurrence's job of an older revision never runs.
     rev: int = 1
@@ -99,7 +100,7 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     fingerprint: str
     live_key: str | None = None
     idempotency_key: str | None = None
-    #: The key that has made or changed it, if that has a budget: its runs take from it.
+    #: The key that made or last changed it, if that key has a budget: its runs use the budget.
     budget_key: str | None = None
     created_at: datetime
     updated_at: datetime
@@ -135,11 +136,11 @@ class LedgerEntry(BaseModel, extra="forbid", populate_by_name=True):
     missed: int = 0
     reason: str | None = None
     rev: int
-    #: Since when an occurrence that did not run, or ran late, is to be announced; absent once it is.
+    #: When to announce an occurrence that did not run, or ran late; absent once it is announced.
     announce_due: datetime | None = None
 
     @property
     def trigger(self) -> Trigger:
-        # the id of a run that somebody asked for is not that of an occurrence
+        # a run by hand has an id of its own, not that of an occurrence
         is_occurrence = self.job_id == occurrence_id(self.schedule_id, self.at)
         return Trigger.SCHEDULED if is_occurrence else Trigger.MANUAL

@@ -38,7 +38,7 @@ class ScheduleFilter(NamedTuple):
     spider: str | None = None
     #: Text in the id, the name, the site, the spider, a tag or a start URL; case does not matter.
     q: str | None = None
-    #: Of these projects only, also before they were moved: those that the caller may see.
+    #: Only schedules of these projects, which are those that the caller may see. Former projects count, too.
     projects: tuple[str, ...] = ()
 
 
@@ -141,7 +141,7 @@ class ScheduleStore:
     # --- firing
 
     def next_run(self, *, but: Sequence[str] = ()) -> datetime | None:
-        """When the next occurrence of any schedule is due; it may lie in the past."""
+        """When the next occurrence of any schedule is due; this may be in the past."""
         query: Document = {"next_run": {"$gte": NO_TIME}, **_all_but(but)}
         return next(iter(self._times.find(query, 1, [("next_run", ASCENDING)], {"next_run": 1})), None)
 
@@ -205,7 +205,7 @@ def _query(wanted: ScheduleFilter) -> Document:
         if value is not None and name not in {"q", "projects"}
     }
     if wanted.projects:
-        # none of what is shown of a schedule may be of another project, from before it was moved
+        # a schedule's history is shown with it, so its former project must be among these, too
         query["$and"] = [
             {"crawl.spec.project": one_of(wanted.projects)},
             {"moved_from": {"$in": [None, *wanted.projects]}},
@@ -319,7 +319,7 @@ def read_static_entry(document: Document) -> tuple[str, datetime]:
     return document["_id"], moment(document["sent_at"])
 
 
-# --- what an id below `/jobs` names: a job, or a schedule, for which its present or latest run then stands
+# --- an id below `/jobs` names a job, or a schedule, which stands for its present or latest run
 class RunOf(NamedTuple):
     schedule: Schedule
     #: `None` if the schedule has not run yet.

@@ -28,7 +28,7 @@ from gateway.schedules.schedule import CatchUp, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import mongo_errors
 
-#: How many rounds two requests may replace each other; more rounds mean that something else is wrong.
+#: Most rounds in which two requests may replace each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 
 
@@ -116,7 +116,7 @@ class ScheduleSubmission:
         return ScheduleReceipt(twin, cached=True) if twin else None
 
     def time_checks(self, when: When) -> Iterator[Callable[[], None]]:
-        """One check for each of the times of a new job or schedule."""
+        """One check for each time of a new job or schedule."""
         now = self._clock()
         if when.schedule_at is not None:
             yield partial(check_ahead, when.schedule_at, now)
@@ -202,7 +202,7 @@ class ScheduleSubmission:
 
 
 def spelled(interval: str) -> str:
-    """The stored form: additional spaces make no difference."""
+    """The stored form of an interval, without additional spaces."""
     return " ".join(interval.split())
 
 
@@ -222,7 +222,7 @@ def _schedule(order: RequestedCrawl, when: When, timing: Timing, identity: str, 
         id=schedule_id,
         user_id=order.user_id,
         name=when.name,
-        # each run is to find what is new, and not what the HTTP cache has from the previous run
+        # each run must find new pages, not those that the previous run has left in the HTTP cache
         crawl=order.crawl.with_spec(order.spec.model_copy(update={"ignore_cache": True})),
         timing=timing,
         overlap=when.overlap,
