@@ -14,7 +14,7 @@ from gateway.cli.endpoints import ALL_CRAWLS, as_oneself, chosen, filters
 from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, one_of, option, under
 from gateway.cli.terminal import Record, given, new_table
 
-#: As the API's description has them, which says what they mean; a newer gateway may know more.
+#: As in the API's description, which explains them. A newer gateway may have more.
 _MEASURES = (
     *("failed", "incomplete", "not_started", "items", "pages", "errors", "new_errors", "error_share", "duration"),
     *("idle", "waiting", "queue", "held", "node_down", "disk_full"),
@@ -34,18 +34,18 @@ _WHEN = under(
         "measure", "What is compared: failed, items, error_share, duration, idle, waiting, queue, held, …",
         metavar="MEASURE", autocompletion=one_of(_MEASURES),
     ),
-    _number("above", "If it is more than this."),
-    _number("below", "If it is less than this."),
-    _number("of_usual", "The bound is a multiple of the median of so many earlier runs.", int),
-    _number("runs", "Only so many runs in a row.", int),
-    _number("for_seconds", "Only what has been so for so many seconds: waiting, queue, nodes."),
+    _number("above", "Alert if it is more than this."),
+    _number("below", "Alert if it is less than this."),
+    _number("of_usual", "Make the bound a multiple of the median of this many earlier runs.", int),
+    _number("runs", "Alert only after this many runs in a row.", int),
+    _number("for_seconds", "Alert only if it lasts this many seconds: waiting, queue, nodes."),
 )  # fmt: skip
 _TOLD = under(
     "Who is told, and when",
     option("to", "This endpoint; repeatable. Default: those that want alerts.", kind=list[str], metavar="ENDPOINT"),
-    option("quiet", "Nobody is told between these times, such as 22:00-07:00.", metavar="TIMES"),
-    option("timezone", "Of the quiet hours. Default: UTC.", metavar="ZONE"),
-    _number("remind_seconds", "Tell again so long after, while it lasts."),
+    option("quiet", "Notify nobody between these times, such as 22:00-07:00.", metavar="TIMES"),
+    option("timezone", "Time zone of the quiet hours. Default: UTC.", metavar="ZONE"),
+    _number("remind_seconds", "Notify again after this many seconds, while it lasts."),
 )
 _RULE = (
     *_WHEN,
@@ -137,7 +137,7 @@ ALERTS = Resource(
         ApiCommand(
             "silence",
             "POST /alerts/{id}/silence",
-            "Tell nobody of it for some hours. What is still so then is told.",
+            "Notify nobody for some hours. If the alert still lasts then, it is notified.",
             lambda answer, _: f"{answer['alert_id']}: silenced until {answer['silenced_until']}",
             (_HOURS,),
             lambda hours: {"until": _after(hours)},
@@ -152,7 +152,7 @@ ALERTS = Resource(
         ApiCommand(
             "forget",
             "DELETE /alerts/{id}",
-            "Forget it, and what was usual.",
+            "Delete the alert, and forget what was usual.",
             lambda _, options: f"{options['id']}: forgotten",
             many=True,
         ),
@@ -189,7 +189,7 @@ RULES = Resource(
         ApiCommand(
             "preview",
             "POST /alerts/rules/preview",
-            "When such a rule would have fired within the last seven days. Nobody is told.",
+            "Show when such a rule would have fired in the last seven days. Nobody is notified.",
             _previewed,
             (argument("name_", "NAME", "What it is called in messages."), *_RULE, _WHOSE),
             lambda name_, **options: _body(name=name_, **options),
@@ -198,19 +198,23 @@ RULES = Resource(
         ApiCommand(
             "edit",
             "PATCH /alerts/rules/{id}",
-            "Change a rule; its condition and its filter as a whole.",
+            "Change a rule. Its condition and its filter are replaced as a whole.",
             _changed,
             (option("name", "Another name.", metavar="NAME"), *_RULE, ALL_CRAWLS),
             _body,
         ),
         ApiCommand(
-            "pause", "PATCH /alerts/rules/{id}", "Look at nothing more.", _changed, body=lambda: {"paused": True}
+            "pause",
+            "PATCH /alerts/rules/{id}",
+            "Check nothing until it is resumed.",
+            _changed,
+            body=lambda: {"paused": True},
         ),
         ApiCommand("resume", "PATCH /alerts/rules/{id}", "Look again.", _changed, body=lambda: {"paused": False}),
         ApiCommand(
             "silence",
             "PATCH /alerts/rules/{id}",
-            "Tell nobody of its alerts for some hours. What is still so then is told.",
+            "Notify nobody of its alerts for some hours. Those that still last then are notified.",
             _changed,
             (_HOURS,),
             lambda hours: {"silenced_until": _after(hours)},
@@ -225,7 +229,7 @@ RULES = Resource(
         ApiCommand(
             "delete",
             "DELETE /alerts/rules/{id}",
-            "Delete a rule with its alerts, or your form of one that everybody has.",
+            "Delete a rule with its alerts, or your own form of a rule that everybody has.",
             lambda _, options: f"{options['id']}: deleted",
             many=True,
         ),

@@ -44,9 +44,9 @@ def of_status(status: str) -> ExitCode:
     return _OF_STATUS.get(status, ExitCode.ERROR)
 
 
-#: Seconds that a call takes at most, also while a platform is starting. Streams and files have limits of their own.
+#: Most seconds of a call, even while a platform is starting. Streams and files have limits of their own.
 _TIMEOUT = 30.0
-#: How often what is safe to repeat is asked for if its answer is lost.
+#: How many times a call that is safe to repeat is tried if its answer is lost.
 _TRIES = 3
 #: Seconds without a gateway after which a stream is given up.
 PATIENCE = 120.0
@@ -61,14 +61,14 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-        #: The gateway's code for it, if it is from the gateway.
+        #: The gateway's error code, if the gateway answered.
         self.code = code
-        #: What else the gateway said.
+        #: The `detail` of the gateway's answer.
         self.detail = detail
 
 
 class Api:
-    """One gateway. All that is sent goes through `discoverybot_client`."""
+    """One gateway. It is called only through `discoverybot_client`."""
 
     def __init__(self, url: str, timeout: float = _TIMEOUT) -> None:
         self.url = url
@@ -80,14 +80,16 @@ class Api:
         return os.environ.get("DISCOVERYBOT_KEY", "").strip()
 
     def page(self, job_id: str | None = None) -> str:
-        """The address of the console's first page, or of a job's page, which sends a schedule's id on to the
-        schedule.
+        """The address of the console's first page, or of a job's page. For a schedule's id, that page redirects to
+        the schedule.
         """
         return f"{self.url}/console/jobs/{job_id}" if job_id else f"{self.url}/"
 
     @cached_property
     def client(self) -> Client:
-        """Made on first use. Raises `ApiError`. A person is told at once that nobody answers, and need not wait."""
+        """The client, made on first use. If nobody answers, it fails at once instead of waiting. Raises
+        `ApiError`.
+        """
         from discoverybot_client import Client, Retries  # noqa: PLC0415 - help and completions are quicker without
 
         try:
@@ -116,7 +118,7 @@ class Api:
         return receipt
 
     def call(self, method: str, path: str, **options: Any) -> Any:
-        """The answer; `None` if there is nothing in it."""
+        """The answer; `None` if it is empty."""
         with self.telling():
             return self.client.request(method, path, **options)
 
@@ -126,15 +128,15 @@ class Api:
             yield from self.client.pieces(path, **query)
 
     def follow(self, job_id: str, *, level: str | None = None, after: str = "") -> Iterator[Event]:
-        """Everything that a job's stream says, from the first line or from the event `after` on, to `end`, over any
-        interruption (`dropped`).
+        """Every event of a job's stream up to `end`, from the first line or from the event `after` on. If the
+        connection breaks (`dropped`), it continues.
         """
         with self.telling():
             yield from self.client.stream(f"/jobs/{job_id}/logs", after=after, patience=PATIENCE, level=level)
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Raise what the client raises as an `ApiError`."""
+        """Raise the client's errors as `ApiError`."""
         import discoverybot_client as errors  # noqa: PLC0415 - see above
 
         try:

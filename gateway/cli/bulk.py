@@ -12,20 +12,20 @@ import typer
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.terminal import Record, counted, err, out, print_json, visible
 
-#: How many refused jobs are named.
+#: Most refused jobs that are named.
 _FIRST = 5
 
 
 class Bulk(NamedTuple):
     """One action on many jobs."""
 
-    #: As `POST /jobs/bulk` calls it.
+    #: Its name in `POST /jobs/bulk`.
     action: str
-    #: What is asked before it is done, with a number for `{jobs}`.
+    #: What the user is asked first. `{jobs}` stands for their number.
     question: str
-    #: What is said of those that it was done to.
+    #: What was done to the jobs, for the final line.
     done: str
-    #: What the filter has in any case.
+    #: Fields that the filter always has.
     filter: Mapping[str, bool] = MappingProxyType({})
 
     def act(self, api: Api, wanted: Record, *, yes: bool, as_json: bool) -> None:
@@ -51,7 +51,7 @@ class Bulk(NamedTuple):
 
 
 def _all(api: Api, body: Record) -> Record:
-    """All answers as one: each call works for about two seconds."""
+    """One answer from several calls: each call works for about two seconds."""
     whole: Record = api.post("/jobs/bulk", json=body)
     while whole["next"] and not whole["stopped"]:
         part: Record = api.post("/jobs/bulk", json={**body, "after": whole["next"]})
@@ -61,7 +61,7 @@ def _all(api: Api, body: Record) -> Record:
 
 
 def confirm(question: str) -> None:
-    """Ask on a terminal. Raises `ApiError` where nobody can answer, and `Exit` for a no."""
+    """Ask on a terminal. Raises `ApiError` if there is none, and `Exit` if the answer is no."""
     if not sys.stdin.isatty():
         raise ApiError(f"{question} Confirm it with --yes")
     if not typer.confirm(question, err=True):

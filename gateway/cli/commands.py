@@ -21,17 +21,17 @@ from gateway.cli.help import HELP, CliCommand, CliGroup
 from gateway.cli.options import JSON, URL, argument, flag, taking
 from gateway.cli.terminal import Cell, Record, err, gateway_url, given, new_table, out, print_json, program, visible
 
-#: Pages of a list that are searched for an abbreviated id.
+#: Most pages of a list that are searched for an abbreviated id.
 _MOST_PAGES = 20
-#: Ids that are named where several begin alike.
+#: Most ids that are named if several begin alike.
 _MOST_NAMED = 10
 #: Seconds that the shell waits for completions.
 _COMPLETION_TIME = 2
-#: The parameter of lists that finds ids by their beginnings, and how many characters it takes at least.
+#: The parameter of lists that finds ids by their beginnings, and the fewest characters that it accepts.
 ID_PREFIX = "id_prefix"
 _LEAST_DIGITS = 4
 
-_ALL = flag("everything", "All of them, whatever they are.", "--all")
+_ALL = flag("everything", "All of them, without a filter.", "--all")
 YES = flag("yes", "Do it without asking.", "--yes", "-y")
 
 
@@ -39,7 +39,7 @@ class ApiCommand(NamedTuple):
     """One command."""
 
     name: str
-    #: Such as `GET /sites/{id}`; other names in braces are options. A function instead if no gateway is asked.
+    #: Such as `GET /sites/{id}`; other names in braces are options. If it needs no gateway, a function instead.
     call: str | Callable[..., Any]
     about: str
     #: Makes the printed text from the answer and the options: below a list's table, otherwise instead of JSON.
@@ -47,19 +47,19 @@ class ApiCommand(NamedTuple):
     options: tuple[Parameter, ...] = ()
     #: Makes the body from the options; a command without a body has them in its query.
     body: Callable[..., Record] = given
-    #: Its name outside the group, where it has one.
+    #: Its name outside the group, if it has one.
     alone: str | None = None
-    #: A list that is read to its end.
+    #: The list is read to its end.
     all_pages: bool = False
-    #: Taken out of the list: it has no address of its own.
+    #: The record is picked from the list, because it has no address of its own.
     picked: bool = False
-    #: Called with the options first; raises `ApiError` for what the gateway would take.
+    #: Called with the options first. Raises `ApiError` for options that the gateway would accept, but that are wrong.
     before: Callable[[Api, Record], None] | None = None
-    #: It takes several ids, one after the other.
+    #: It takes several ids and handles them one after the other.
     many: bool = False
-    #: The same for all jobs that a filter names, in place of ids.
+    #: The same action on all jobs that match a filter, if no ids are given.
     bulk: Bulk | None = None
-    #: Options that are ids of other resources, which may be given by their beginnings, too.
+    #: Options that are ids of other resources. Their beginnings are enough, too.
     ids: Mapping[str, Resource] = {}
 
     def has(self, option: str) -> bool:
@@ -72,7 +72,7 @@ class Resource(NamedTuple):
     #: The name of the list in the API.
     name: str
     one: str
-    #: The field that tells them apart.
+    #: The field that identifies a record.
     key: str
     about: str
     #: The columns in the form that `new_table` reads; `cells` has those that are made of several fields.
@@ -82,15 +82,15 @@ class Resource(NamedTuple):
     cells: Mapping[str, Cell] = {}
     #: The name of its commands, if not that of the list.
     group: str | None = None
-    #: Hexadecimal digits of an id, of which the first ones are enough; 0 for names, which are given in full.
+    #: Number of hexadecimal digits of an id, of which the first few are enough; 0 for names, which are given in full.
     digits: int = 0
-    #: Whether a number identifies a record as well as an id does; it is then not the beginning of an id.
+    #: Whether a record can also be identified by its number, which is then not taken for the beginning of an id.
     numbered: bool = False
-    #: The parameter of the list that finds the beginning of an id, if it has one.
+    #: The parameter of the list that finds ids by their beginning, if it has one.
     searched: str = ""
-    #: What is said in place of a table without a line; `{program}` is ours, other names in braces are options.
+    #: The message instead of an empty table; `{program}` is our command, other names in braces are options.
     empty: str = ""
-    #: Which of them an action is for, in place of ids.
+    #: Filters that can be given instead of ids.
     filters: tuple[Parameter, ...] = ()
     #: Resources whose ids are accepted as well.
     others: tuple[Resource, ...] = ()
@@ -149,7 +149,7 @@ class Resource(NamedTuple):
         return argument(name, "ID" if self.digits else "NAME", about, autocompletion=complete)
 
     def parameters(self, action: ApiCommand) -> list[Parameter]:
-        """The argument that names several of them, with the filters in its place."""
+        """The argument that names several of them, and the filters that can replace it."""
         about = f"The {self.one}s' ids, or how they begin." if self.digits else f"The {self.one}s' names."
         about += " Without one: the filters below say which." if action.bulk else ""
         name, needed = "ID" if self.digits else "NAME", None if action.bulk else ...
@@ -191,7 +191,7 @@ def _asked(context: typer.Context) -> Api:
 
 
 def completions(incomplete: str, records: Callable[[], list[Record]], key: str) -> list[str]:
-    """What a shell offers; nothing if no gateway answers."""
+    """Completions for a shell; none if no gateway answers."""
     try:
         found = dict.fromkeys(str(record[key]) for record in records())
     except ApiError:
@@ -208,14 +208,14 @@ def complete_spiders(context: typer.Context, incomplete: str) -> list[str]:
 
 class _Group(CliGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # a shell that completes must get the commands instead
+        # a shell that asks for completions must get the commands instead
         if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] not in HELP)):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
 
 def command(resource: Resource, action: ApiCommand) -> Callable[..., None]:
-    """The function from which typer makes a command."""
+    """The function that typer turns into a command."""
     if action.many:
         return _command_for_many(resource, action)
     takes_id = action.picked or "{id}" in str(action.call)
@@ -244,7 +244,7 @@ def command(resource: Resource, action: ApiCommand) -> Callable[..., None]:
 
 
 def _command_for_many(resource: Resource, action: ApiCommand) -> Callable[..., None]:
-    """The same for a command that takes several ids, or a filter."""
+    """As `command`, for a command that takes several ids, or a filter."""
 
     @taking(*resource.parameters(action), *action.options, JSON, URL)
     def run(*, ids: list[str] | None, as_json: bool, url: str | None, **options: Any) -> None:
@@ -255,7 +255,7 @@ def _command_for_many(resource: Resource, action: ApiCommand) -> Callable[..., N
         everything, yes = options.pop("everything"), options.pop("yes")
         wanted = given(**{one.name: options.pop(one.name) or None for one in resource.filters})
         if bool(ids) is bool(wanted or everything):
-            hint = "name one or more, or say by options which (--all for all of them)"
+            hint = "name one or more, or choose them by options (--all for all of them)"
             raise typer.BadParameter(hint, param_hint="ID" if resource.digits else "NAME")
         for name, of in action.ids.items():
             wanted |= {name: of.find(api, wanted[name])} if name in wanted else {}
@@ -270,7 +270,7 @@ def _command_for_many(resource: Resource, action: ApiCommand) -> Callable[..., N
 def _each(
     resource: Resource, action: ApiCommand, api: Api, ids: list[str], options: Record, *, as_json: bool
 ) -> None:
-    """One after the other; a failure does not keep it from the others. Raises `ApiError`, `Exit`."""
+    """Handle the ids one after the other, even if one fails. Raises `ApiError`, `Exit`."""
     answers, code = list[Any](), ExitCode.OK
     for text in dict.fromkeys(ids):
         try:

@@ -75,7 +75,7 @@ def gather_params(
 def _schema(api: Api, spider: dict[str, str | None]) -> dict[str, Any] | None:
     """The JSON Schema of the parameters; `None` if any strings are allowed."""
     found = api.get_all("/spiders", **spider)["spiders"]
-    # the spider that would run: without a project, the platform's own is preferred, and of its versions the latest
+    # the spider that would run: without a project, the platform's own is preferred; without a version, the latest
     best: dict[str, Any] = max(found, key=_would_run, default={})
     schema: dict[str, Any] | None = best.get("params_schema")
     return schema
@@ -102,7 +102,7 @@ def _pairs(option: str, pairs: list[str] | None, read: Callable[[str], Any]) -> 
 
 
 def _takes_text(schema: dict[str, Any]) -> bool:
-    """Whether it may be text only; `null` is not counted."""
+    """Whether the schema allows only text, or text and `null`."""
     choices = [choice.get("type") for choice in schema.get("anyOf", [schema])]
     return [choice for choice in choices if choice != "null"] == ["string"]
 
@@ -128,7 +128,7 @@ def _format(formats: Sequence[str]) -> Any:
 
 _ESCAPE = option(
     "escape_formulas",
-    "In a CSV, put a ' before text that a spreadsheet would run.",
+    "In a CSV, put a ' before text that a spreadsheet would take for a formula.",
     "--escape-formulas/--no-escape-formulas",
     kind=bool,
     default=True,
@@ -138,11 +138,11 @@ _TEXT = option("q", "Only those with this text.", "--search")
 
 @taking(
     JOBS.parameter("job_id"),
-    option("limit", "The first so many. Default: all.", "--limit", "-n", kind=int, min=1, max=1000),
+    option("limit", "Only the first N. Default: all.", "--limit", "-n", kind=int, min=1, max=1000),
     option("fields", "Only these fields, in this order; a.b is the field b in a.", metavar="A,B,…"),
     _TEXT,
     _format(FORMATS),
-    option("output", "Where to; `-` is stdout.", "--output", "-o", default=STDOUT, metavar="FILE"),
+    option("output", "The file to write; `-` is stdout.", "--output", "-o", default=STDOUT, metavar="FILE"),
     _ESCAPE,
     flag("as_json", "The same as --format json.", "--json"),
     URL,
@@ -155,7 +155,7 @@ def items(*, job_id: str, item_format: str | None, output: str, as_json: bool, u
 
 
 def _chosen(item_format: str | None, output: str, formats: Sequence[str] = FORMATS, *, as_json: bool) -> str:
-    """The format, once it is known that something can be written there. Raises `BadParameter`."""
+    """The format, after checking that it can be written there. Raises `BadParameter`."""
     chosen = item_format or ("json" if as_json else format_of(output, formats))
     if chosen not in formats:
         raise typer.BadParameter(f"{chosen!r} is not a format: choose {', '.join(formats)}", param_hint="--format")
@@ -178,11 +178,11 @@ _CLASSES = ("2xx", "3xx", "4xx", "5xx")
         flag("failed", "Only those that failed: no answer, 429 or 5xx, after all retries."),
         option("status", "Only with this status, 404, or of this class, 4xx.", metavar="STATUS",
                autocompletion=one_of(_CLASSES)),
-        option("slow_ms", "Only those that took so many milliseconds or more.", "--slow", kind=int, metavar="MS"),
+        option("slow_ms", "Only those that took at least this many milliseconds.", "--slow", kind=int, metavar="MS"),
         _TEXT,
         option("sort", "at: as they came; -ms: the slowest first; -bytes: the largest.", metavar="ORDER",
                autocompletion=one_of(("at", "-ms", "-bytes"))),
-        option("limit", "How many at most; in a file all, by default.", "--limit", "-n", kind=int, min=1, max=1000),
+        option("limit", "At most N. Default for --output: all.", "--limit", "-n", kind=int, min=1, max=1000),
     ),
     _format(TEXT_FORMATS),
     option("output", "Write them to a file; `-` is stdout. Default: a table.", "--output", "-o", metavar="FILE"),
@@ -220,11 +220,11 @@ _FIELDS = "*FIELD name, >FILLED share, >BEFORE share_before, TYPES types, 1*EXAM
 
 @taking(JOBS.parameter("job_id"), JSON, URL)
 def fields(*, job_id: str, as_json: bool, url: str | None) -> None:
-    """How full each field of a crawl's items is, and was in the runs before: which field broke."""
+    """How full each field of a crawl's items is, and was in earlier runs. This shows which field broke."""
     api = Api(gateway_url(url))
     path, counted = f"/jobs/{JOBS.find(api, job_id)}/fields", -1
     answer = api.get(path, compare="runs")
-    # a gateway counts for a few seconds at a time
+    # the gateway counts for a few seconds per call
     while counted < answer["counted"] < answer["items"]:
         counted, answer = answer["counted"], api.get(path, compare="runs")
     if as_json:
@@ -244,7 +244,7 @@ def _filled_before(field: Record) -> str:
 
 
 def _types(field: Record) -> str:
-    """The commonest first."""
+    """The types, the most frequent first."""
     return ", ".join(sorted(field["types"], key=field["types"].__getitem__, reverse=True)) or "-"
 
 
@@ -260,7 +260,9 @@ def format_of(output: str, formats: Sequence[str] = FORMATS) -> str:
 
 
 def check_writable(output: str) -> None:
-    """Raises `BadParameter` if no file can be made there; checked before there is anything to lose."""
+    """Raises `BadParameter` if no file can be made there. This is checked before the crawl, so that
+    nothing is lost.
+    """
     folder = Path(output).absolute().parent
     if output == STDOUT or (folder.is_dir() and os.access(folder, os.W_OK) and not Path(output).is_dir()):
         return
@@ -269,13 +271,14 @@ def check_writable(output: str) -> None:
 
 
 def save_items(api: Api, job_id: str, item_format: str, output: str, **query: Any) -> None:
-    """All of them, or those that the query names."""
+    """Save all items, or those that the query names."""
     save(api, f"/jobs/{job_id}/items", item_format, output, **query)
 
 
 def save(api: Api, path: str, item_format: str, output: str, *, escape_formulas: bool = True, **query: Any) -> None:
-    """A file is complete or not there; on a terminal control characters are made visible. A CSV file begins with the
-    mark by which spreadsheets know UTF-8, unless it is to be as it was scraped.
+    """Save what the gateway answers at `path`. A file is complete or absent. On a terminal, control characters are
+    made visible. A CSV file begins with a byte order mark, by which spreadsheets recognise UTF-8, unless it must be
+    as scraped.
     """
     query |= {"format": item_format, "escape_formulas": None if escape_formulas else "false"}
     query["bom"] = "true" if item_format == "csv" and output != STDOUT and escape_formulas else None
@@ -303,7 +306,7 @@ def writing(output: str) -> Iterator[BinaryIO]:
         return
     target = Path(output).absolute()
     try:
-        # a folder beside it is on the same file system, and is removed in any case
+        # the folder is beside the file, so on the same file system; it is removed even after an error
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
             unfinished = Path(folder) / target.name
             with unfinished.open("wb") as file:
@@ -319,11 +322,11 @@ def writing(output: str) -> Iterator[BinaryIO]:
 @taking(
     JOBS.parameter("job_id"),
     flag("follow_log", "Follow the crawl to its end.", "--follow", "-f"),
-    option("tail", "Begin at the last so many lines.", "--tail", "-n", kind=int, min=1, max=5000),
+    option("tail", "Begin with the last N lines.", "--tail", "-n", kind=int, min=1, max=5000),
     LEVEL,
     flag(
         "full",
-        "On a terminal, too, print Scrapy's setup and statistics. Elsewhere the log is always whole.",
+        "Print Scrapy's setup and statistics even on a terminal. In a file or pipe they always are.",
         "--full",
     ),
     flag("as_json", "Print each line as a JSON document.", "--json"),
@@ -346,20 +349,20 @@ def logs(
 
 
 def _print_last(api: Api, job_id: str, tail: int, level: str | None, *, as_json: bool) -> str:
-    """Print the last lines of that level; returns after which event of the stream the log goes on."""
+    """Print the last lines of that level. Returns the event of the stream after which the log continues."""
     counted = api.get(f"/jobs/{job_id}/logs/index", level=level)
     first = max(1, counted["lines"] - tail + 1)
     path, query = f"/jobs/{job_id}/logs/lines", {"level": level, "limit": tail, "max_length": 1 << 20}
     answer = api.get(path, line=first, **query)
     lines = answer["lines"]
-    # an answer ends after some time, too
+    # an answer may end early, because a search takes time
     while answer["next"] and len(lines) < tail:
         answer = api.get(path, **{**query, "from": answer["next"], "limit": tail - len(lines)})
         lines += answer["lines"]
     for line in lines:
         shown = {name: value for name, value in line.items() if name not in {"id", "start", "length"}}
         out.print(visible_json(json.dumps(shown)) if as_json else log_line(line), soft_wrap=True)
-    # a schedule's stream has the run in front
+    # event ids in a schedule's stream begin with the run
     of_run = f"{answer['run']}." if answer["run"] not in {None, job_id} else ""
     return f"{of_run}{lines[-1]['id']}" if lines else ""
 
@@ -381,7 +384,7 @@ def _print_log(api: Api, job_id: str, level: str | None, pretty: LogLines | None
     SCHEDULES.parameter("schedule_id"), flag("follow_log", "Watch it to its end.", "--follow", "-f"), LEVEL, JSON, URL
 )
 def run(*, schedule_id: str, follow_log: bool, level: str | None, as_json: bool, url: str | None) -> None:
-    """Run it now, beside its own runs. With -f the exit code is that of `crawl`."""
+    """Run it now, in addition to its own runs. With -f the exit code is that of `crawl`."""
     api = Api(gateway_url(url))
     receipt = api.post(f"/schedules/{SCHEDULES.find(api, schedule_id)}/run")
     code = watch(api, receipt["job_id"], err if as_json else out, level) if follow_log else ExitCode.OK
@@ -437,7 +440,7 @@ _OPTIONS = (
     ),
     *under(
         "Output",
-        flag("dry_run", "Say what would happen, and ask for nothing."),
+        flag("dry_run", "Show what would happen, without requesting the crawl."),
         option("follow_log", _FOLLOW, "--follow/--no-follow", kind=bool),
         option("output", "Its items: .jsonl, .csv, .xlsx and so on; `-`: stdout.", "--output", "-o", metavar="FILE"),
         LEVEL,
@@ -502,7 +505,7 @@ def _body(
     dataset: str | None,
     **fields: Any,
 ) -> Record:
-    """What `POST /crawl` is asked. Raises `ApiError`, `BadParameter`."""
+    """The body for `POST /crawl`. Raises `ApiError`, `BadParameter`."""
     fetch = given(headers=_headers(headers), proxy=proxy) or None
     chosen, variables = _pairs("setting", settings, _json_or_text), _pairs("env", env, str)
     expected, is_named = _expected(expect, min_items), spider is not None
@@ -517,12 +520,12 @@ def _body(
 
 
 def _dataset(text: str | None) -> Record | str | None:
-    """A name, or an object with a name and options."""
+    """The dataset in `text`: a name, or an object with a name and options."""
     return read_object("dataset", text) if text and text[0] in "{@" else text
 
 
 def _project_here(api: Api, spider: str) -> str | None:
-    """The project of the folder, if it is deployed and has the spider."""
+    """The project of the current folder, if it is deployed and has the spider."""
     name = project_of_folder(Path.cwd())
     if name in {None, DEFAULT_PROJECT} or not api.get("/spiders", project=name, name=spider, limit=1)["spiders"]:
         return None
@@ -571,7 +574,7 @@ def _foreseen(answer: Record) -> Iterator[tuple[str, str]]:
 
 
 def _sent(crawled: Record) -> Iterator[tuple[str, str]]:
-    """What goes to the site with each request, and to whom the end is told. What is secret has stars."""
+    """What is sent to the site with each request, and who is notified of the end. Secrets are masked."""
     fetch = crawled.get("fetch") or {}
     if headers := fetch.get("headers"):
         yield "headers", ", ".join(f"{name}: {value}" for name, value in headers.items())
@@ -625,7 +628,7 @@ def _with_scheme(word: str) -> str:
 
 
 def _is_spider(api: Api, word: str) -> bool:
-    """Whether it names a spider: many are called like the site that they crawl, so the gateway is asked then."""
+    """Whether it names a spider. Many spiders are named like the site that they crawl, so the gateway is asked."""
     if not _ADDRESS.match(word):
         return True
     if any(sign in word for sign in ":/?#"):
@@ -677,8 +680,8 @@ def _saved(api: Api, job_id: str, item_format: str, output: str, code: ExitCode)
 def watch(
     api: Api, job_id: str, console: Console, level: str | None = None, after: str = "", *, whole: bool = False
 ) -> ExitCode:
-    """Show the job until its end, then how it ended. Ctrl-C stops the watching, not the job. `after` is the id of an
-    event of the log's stream: those up to it are left out. `whole`: a terminal is not spared Scrapy's setup.
+    """Show the job until its end, then how it ended. Ctrl-C stops the watching, not the job. Events up to the one
+    with the id `after` are left out. With `whole`, Scrapy's setup and statistics are printed even on a terminal.
     """
     console.print(Text.assemble("job ", (job_id, "bold")))
     console.print(Text(api.page(job_id), style="dim"), soft_wrap=True)
@@ -694,7 +697,7 @@ def watch(
 
 
 def login_name() -> str:
-    """The name of the person at the keyboard, with only those characters that a user id may have."""
+    """The name of the logged-in user, with only those characters that a user id may have."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a container's user without a name
@@ -709,7 +712,7 @@ def login_name() -> str:
     JOBS.parameter("job_id"),
     argument("name", "[NAME]", "The file to fetch, as the list has it. Without it, list them.", default=None),
     option("output", "Where to write the file; `-` is stdout.", "--output", "-o", default=STDOUT, metavar="FILE"),
-    option("attempt", "As this attempt wrote it. Default: the latest that did.", kind=int, min=1),
+    option("attempt", "The file as this attempt wrote it. Default: the latest one that did.", kind=int, min=1),
     JSON,
     URL,
 )
@@ -730,14 +733,14 @@ def files(*, job_id: str, name: str | None, output: str, attempt: int | None, as
         )
     )
     if answer["pending"]:
-        err.print("more may come: the job has not ended, or the file store was away at its end")
+        err.print("more may come: the job has not ended, or the file store did not answer at its end")
     if answer["files"]:
         err.print(f"fetch one with `{program()} files {job} NAME -o FILE`")
 
 
 def _fetch_file(api: Api, job_id: str, name: str, output: str, attempt: int | None) -> None:
     if output == STDOUT and sys.stdout.isatty():
-        raise ApiError("--output: a terminal would obey what is in a file: name one with -o, or pipe it somewhere")
+        raise ApiError("--output: a file could control the terminal: write it to a file with -o, or to a pipe")
     check_writable(output)
     path = f"/jobs/{JOBS.find(api, job_id)}/files/{quote(name)}"
     with writing(output) as file:
@@ -763,5 +766,7 @@ def open_page(*, job_id: str | None, url: str | None) -> None:
 
 
 def _has_desktop() -> bool:
-    """Whether a browser window can open. Elsewhere Python might open a text browser, which runs no scripts."""
+    """Whether a browser window can open. Without a desktop, Python might open a text browser, which runs
+    no scripts.
+    """
     return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

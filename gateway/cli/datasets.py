@@ -1,4 +1,4 @@
-"""`discoverybot datasets`: what is known across runs, what has changed, and what is decided on held runs."""
+"""`discoverybot datasets`: what is known across runs, what has changed, and decisions about held runs."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from gateway.cli.terminal import (
 _TYPE_STYLES = {"new": "green", "changed": "yellow", "removed": "red"}
 _STATE_STYLES = {"published": "green", "held": "yellow", "paused": "yellow", "failed": "red"}
 _STATES = ("planned", "published", "held", "paused", "rejected", "superseded", "skipped", "failed")
-#: Columns of a value in the line of a change.
+#: Most characters of a value in the line of a change.
 _SHOWN = 40
 #: Items and changes that are read at a time.
 _PAGE = 500
-#: Seconds for which one question waits for a change, and between two tries to reach the gateway.
+#: Seconds that one request waits for a change, and seconds between two tries to reach the gateway.
 _WAIT, _RETRY = 30, 2.0
 
 _OWNER = option("user_id", "Whose it is, where several users have one of this name.", "--user", metavar="USER")
@@ -159,18 +159,18 @@ _EXPORT_WORDS = {"to", "format", "what"}
         "Options of the dataset",
         option("key", "The fields that say which items are the same.", metavar="A,B,…"),
         option("ignore", "Fields whose difference is no change; '' for none.", metavar="A,B,…"),
-        option("confirm_removed", "After so many complete runs without it an item is removed.", kind=int),
+        option("confirm_removed", "Remove an item after this many complete runs without it.", kind=int),
         option("drop_guard", "Hold a run that would remove more than this share: 0 to 1.", kind=float),
         option("empty_values", "Texts that count as empty; '' for none.", metavar="'N/A,-'"),
         option("item_schema", "A JSON Schema that each item has to fit; '' for none.", metavar="JSON|@FILE"),
         option(
             "exports",
-            "Write each run there, too: all exports, so repeat it for several; '' for none.",
+            "Also write each run there. Repeat it for several: they replace all exports. '' for none.",
             "--export",
             kind=list[str],
             metavar="to=…,format=…",
         ),
-        flag("defaults", "Give the others their defaults. Else they stay as they are.", "--defaults"),
+        flag("defaults", "Reset all other options to their defaults. Otherwise they stay.", "--defaults"),
     ),
     _OWNER,
     JSON,
@@ -215,18 +215,20 @@ def _export(text: str) -> Record:
     return order
 
 
-@taking(DATASETS.parameter("name"), flag("learned", "The learned one, although another one is pinned."), _OWNER, URL)
+@taking(
+    DATASETS.parameter("name"), flag("learned", "Print the learned schema even if another is pinned."), _OWNER, URL
+)
 def dataset_schema(*, name: str, learned: bool, user_id: str | None, url: str | None) -> None:
     """The JSON Schema of the items: the pinned one, else what its runs have in common.
 
-    Change it, and have items set apart that do not fit: `discoverybot datasets set NAME --item-schema @FILE`.
+    To set apart items that do not fit, change it and pin it: `discoverybot datasets set NAME --item-schema @FILE`.
     """
     query = given(user_id=user_id, learned="true" if learned else None)
     print_json(Api(gateway_url(url)).get(_path(name, "/schema"), **query))
 
 
 def _patched(api: Api, name: str, body: Record, user_id: str | None) -> Any:
-    """`None` if there is no such dataset."""
+    """The answer to a change of the dataset; `None` if there is no such dataset."""
     try:
         return api.call("PATCH", _path(name), params=given(user_id=user_id), json=body)
     except ApiError as error:
@@ -263,7 +265,7 @@ def _held(api: Api, name: str, user_id: str | None) -> list[Record]:
 
 
 def _held_run(api: Api, name: str, text: str | None, user_id: str | None) -> str:
-    """The id of the held run that begins so; without a text that of the only one. Raises `ApiError`."""
+    """The id of the held run that begins with `text`; without a text, the only held run. Raises `ApiError`."""
     if text and len(text) == DIGITS:
         return text
     found = [run["job_id"] for run in _held(api, name, user_id) if run["job_id"].startswith(text or "")]
@@ -276,7 +278,7 @@ def _held_run(api: Api, name: str, text: str | None, user_id: str | None) -> str
     raise ApiError(f"RUN: several runs of {name} are held; name one:" + "".join(f"\n  {one}" for one in found))
 
 
-#: Of a job's id.
+#: Hexadecimal digits of a job's id.
 DIGITS = 32
 
 _RUN = argument(
@@ -288,7 +290,7 @@ _RUN = argument(
 @taking(
     DATASETS.parameter("name"),
     _RUN,
-    flag("new_normal", "From this run on, learn anew what is normal."),
+    flag("new_normal", "From this run on, learn again what is normal."),
     _OWNER,
     JSON,
     URL,
@@ -296,7 +298,7 @@ _RUN = argument(
 def accept(
     *, name: str, run: str | None, new_normal: bool, user_id: str | None, as_json: bool, url: str | None
 ) -> None:
-    """Have a held run published after all: it is as it should be."""
+    """Publish a held run, because it is correct."""
     api = Api(gateway_url(url))
     job_id = _held_run(api, name, run, user_id)
     query = given(user_id=user_id, new_normal="true" if new_normal else None)
@@ -309,7 +311,7 @@ def accept(
 
 @taking(DATASETS.parameter("name"), _RUN, _OWNER, JSON, URL)
 def reject(*, name: str, run: str | None, user_id: str | None, as_json: bool, url: str | None) -> None:
-    """Have a held run forgotten: it changes nothing."""
+    """Discard a held run. It then changes nothing."""
     api = Api(gateway_url(url))
     job_id = _held_run(api, name, run, user_id)
     answer = api.post(_path(name, f"/runs/{quote(job_id, safe='')}/reject"), params=given(user_id=user_id))
@@ -336,7 +338,7 @@ def export(*, name: str, run: str | None, user_id: str | None, as_json: bool, ur
     if as_json:
         print_json(answer)
     else:
-        out.print(f"{job_id}: is being exported; {program()} datasets runs {name} --json says what came of it")
+        out.print(f"{job_id}: is being exported; {program()} datasets runs {name} --json shows the result")
 
 
 # --- items
@@ -351,7 +353,9 @@ _FILE = option(
 
 
 def _download(api: Api, path: str, output: str, query: Record, odd: Record) -> None:
-    """Raises `BadParameter`, for what is `odd` beside a file too; `ApiError`."""
+    """Save all as a file. Raises `ApiError`, and `BadParameter` also if an option in `odd`, which has no effect on a
+    file, is given.
+    """
     if given := [option for option, value in odd.items() if value]:
         raise typer.BadParameter("choose one of it and --output: a file has all", param_hint=given[0])
     check_writable(output)
@@ -363,9 +367,11 @@ def _download(api: Api, path: str, output: str, query: Record, odd: Record) -> N
     *under(
         "Which items",
         option("limit", "The first so many. Default: all.", "--limit", "-n", kind=int, min=1),
-        option("as_of", "As they were right after this change.", "--as-of", kind=int, metavar="CURSOR", min=0),
+        option(
+            "as_of", "The items as they were right after this change.", "--as-of", kind=int, metavar="CURSOR", min=0
+        ),
         option("q", "Only those with this text.", "--search"),
-        flag("removed", "Also those that are gone, as they were last."),
+        flag("removed", "Also removed items, as they were last."),
     ),
     _FILE,
     _OWNER,
@@ -437,7 +443,7 @@ _CHANGES = "SEQ seq, TYPE type, *KEY key, *WHAT what, 2RUN run:id, 1>AGE at:age"
         option("limit", "How many at most. Default: 200, or all.", "--limit", "-n", kind=int, min=1, max=100_000),
     ),
     flag("follow", "Go on: print changes as they come, until Ctrl-C.", "--follow", "-f"),
-    option("wait", "If there is none yet, wait so many seconds for one.", kind=int, metavar="SECONDS", min=0, max=60),
+    option("wait", "If there is none yet, wait up to N seconds.", kind=int, metavar="N", min=0, max=60),
     _FILE,
     _OWNER,
     flag("as_json", "One document; with --follow, one change a line.", "--json"),
@@ -447,7 +453,7 @@ def changes(
     *, name: str, since: str | None, types: str | None, limit: int | None, follow: bool, wait: int | None,
     output: str | None, user_id: str | None, as_json: bool, url: str | None,
 ) -> None:  # fmt: skip
-    """What has changed, in order. The last line on standard error says where to go on."""
+    """What has changed, in order. The last line on standard error shows how to continue."""
     chosen, cursor = _types(types), _where(since)
     api = Api(gateway_url(url))
     if output is not None:
@@ -471,7 +477,7 @@ def changes(
     _go_on(feed, more, "")
 
 
-#: Changes that are printed unless more are asked for.
+#: Most changes that are printed unless more are asked for.
 _FEW = 200
 
 
@@ -479,7 +485,7 @@ def _follow(feed: FollowedFeed, *, as_json: bool) -> None:
     try:
         for change in feed.follow():
             out.print(visible_json(json.dumps(change)) if as_json else _line(change), soft_wrap=True)
-            # only what was printed is done with
+            # only printed changes count as read
             feed.cursor = change["seq"]
     finally:
         _go_on(feed, "", " --follow")
@@ -499,13 +505,13 @@ class FollowedFeed:
 
     _api: Api
     name: str
-    #: All up to this one is done with; until the first answer perhaps a time.
+    #: The last change that was read; before the first answer it may be a time.
     cursor: int | str
     _query: Record
     _heard: float = field(init=False, factory=time.monotonic)
 
     def read(self, limit: int, wait: int | None) -> Record:
-        """Up to so many changes, as one answer. Raises `ApiError`."""
+        """Up to `limit` changes, as one answer. Raises `ApiError`."""
         answer = self._page(min(limit, _PAGE), wait)
         while answer["pending"] and len(answer["changes"]) < limit:
             further = self._page(min(limit - len(answer["changes"]), _PAGE), None)
@@ -513,9 +519,9 @@ class FollowedFeed:
         return answer
 
     def follow(self) -> Iterator[Record]:
-        """Changes as they come, without an end. A gateway that is away is asked again.
+        """Changes as they come, without an end. A gateway that does not answer is asked again.
 
-        Raises `ApiError` if it refuses, or stays away for `PATIENCE` seconds.
+        Raises `ApiError` if the gateway refuses, or does not answer for `PATIENCE` seconds.
         """
         is_away = False
         while True:
@@ -554,7 +560,7 @@ def _key(change: Record) -> str:
 
 
 def _what(change: Record) -> str:
-    """What is different; of a new or removed item its fields."""
+    """The differences of a changed item; the fields of a new or removed item."""
     if change["type"] == "changed":
         fields: Iterable[tuple[str, Record]] = (change["changes"] or {}).items()
         return ", ".join(f"{name}: {_short(one['previous'])} → {_short(one['current'])}" for name, one in fields)

@@ -1,4 +1,4 @@
-"""`discoverybot doctor` and `alive`: what is up, what is wrong, and how to mend it."""
+"""`discoverybot doctor` and `alive`: what runs, what is wrong, and how to repair it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TIMEOUT = 5
 _LOW_DISK = 1 << 30
-#: How many unreadable documents, and processes of an older version, are named at most.
+#: Most unreadable documents, and most processes of an older version, that are named.
 _MOST_NAMED = 20
 _AT_LEAST = (3, 11)
 
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
     mark: Mark
     name: str
     text: str
-    #: How to mend it.
+    #: How to repair it.
     remedy: str = ""
 
 
@@ -62,9 +62,9 @@ class Patient(NamedTuple):
     home: Path
     stack: StackState | None
     gateway_url: str
-    #: What the gateway says of its parts, or why it says nothing.
+    #: The gateway's report on its parts, or why there is none.
     health: dict[str, Any] | str
-    #: The user has said where the gateway is, so it must be there.
+    #: Whether the user has named the gateway, so that it must be there.
     named: bool
 
     @property
@@ -74,7 +74,7 @@ class Patient(NamedTuple):
 
 
 def health(url: str) -> dict[str, Any] | str:
-    """The checks of the gateway at `url`, or what is wrong with its answer."""
+    """The checks of the gateway at `url`, or a message about what is wrong with its answer."""
     try:
         with Client(url, timeout=_TIMEOUT, retries=1) as client:
             checks: dict[str, Any] = client.health()["checks"]
@@ -141,7 +141,7 @@ def stack(patient: Patient) -> Iterator[Finding]:
 
 
 def _ports(patient: Patient) -> Iterator[Finding]:
-    """Whether `up` could use its ports. A gateway that runs without `up` might use them itself, which is no fault."""
+    """Whether `up` could use its ports. A gateway that runs without `up` may use them itself, which is no fault."""
     elsewhere = patient.named or not isinstance(patient.health, str)
     settings = patient.settings
     for port, at, wanted_by, setting in (
@@ -168,7 +168,7 @@ def gateway(patient: Patient) -> Iterator[Finding]:
 
 
 def stores(patient: Patient) -> Iterator[Finding]:
-    """Ask the stores themselves if no gateway does."""
+    """Ask the stores directly if no gateway does."""
     if not isinstance(patient.health, str):
         return
     known, running = patient.settings.model_fields_set, patient.running
@@ -200,7 +200,7 @@ def documents(patient: Patient) -> Iterator[Finding]:
             yield Finding(Mark.BROKEN, "document", f"{found.collection}/{found.id}: {found.problem}", remedy)
         yield from _outdated(database, patient.settings)
     except PyMongoError:
-        return  # `stores` has said so
+        return  # `stores` reports that
     finally:
         database.client.close()
 
@@ -218,7 +218,7 @@ def _outdated(database: Database[dict[str, Any]], settings: Settings) -> Iterato
 
 
 def scrapyd(patient: Patient) -> Iterator[Finding]:
-    """Its console must answer, and only to those who have the password."""
+    """Scrapyd's console must answer, and only to requests with the password."""
     if (state := patient.running) is None:
         return
     address = f"{state.scrapyd_url}/daemonstatus.json"
@@ -298,7 +298,7 @@ def alive(
     """Exit code 0 if this host's worker, beat or tailer has given a sign of life lately. Asks MongoDB itself: that of
     MONGO_URI, else that of the stack of this data folder.
     """
-    # by hand, and not from the container: it would import all of the platform for every health check
+    # not from the container, which would import the whole platform for every health check
     settings = Settings.load()
     stack = None if "mongo_uri" in settings.model_fields_set else StackState.read(home())
     database = connect(stack.mongo_uri if stack else settings.mongo_uri)

@@ -1,4 +1,4 @@
-"""A Scrapy project as an egg: a ZIP file of its packages, and a note that says where its settings are."""
+"""A Scrapy project as an egg: a ZIP file of its packages, with a note of where its settings are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScrapyProject(NamedTuple):
     folder: Path
     #: Dotted name of its settings module.
     settings: str
-    #: The name under which scrapy.cfg deploys the project, else the package of its settings.
+    #: The project's name in scrapy.cfg's deploy target, or else the package of its settings.
     name: str
     #: The version in scrapy.cfg, which may be `GIT` or `HG`; `None` if it has none.
     version: str | None = None
@@ -60,7 +60,7 @@ def read_project(folder: Path, chosen: str = "default") -> ScrapyProject:
 
 
 def project_of_folder(folder: Path) -> str | None:
-    """The name of the project that the folder is in, as `scrapy` looks for it; `None` if it is in none."""
+    """The name of the project that contains the folder, found as `scrapy` finds it; `None` if there is none."""
     found = next((one for one in (folder, *folder.parents) if (one / "scrapy.cfg").is_file()), None)
     if found is None:
         return None
@@ -80,7 +80,7 @@ def _no_choice(path: Path, config: ConfigParser, chosen: str) -> str:
 def _no_project(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder}: there is no such folder, and no such egg"
-    # not to any depth: the folder may be somebody's home
+    # not at any depth: the folder may be a home folder
     found = (path for depth in range(1, 4) for path in folder.glob("*/" * depth + "scrapy.cfg"))
     inside = sorted(path.parent.relative_to(folder).as_posix() for path in found)
     if inside:
@@ -118,17 +118,17 @@ def project_of_egg(path: Path) -> str:
 
 # --- its files: what the project's own build backend makes of it, and all that git has beside scrapy.cfg
 
-#: Never deployed, if it is at the top of a project. The project's requirements are sent separately.
+#: Never deployed if they are at the top of a project. The project's requirements are sent separately.
 _LEFT_OUT = frozenset({"tests", "test", "build", "dist", "docs", "setup.py", "conftest.py", "requirements.txt"})
-#: Where packages may lie that are imported without it.
+#: Folder whose packages are imported without its name.
 _SRC = "src"
 _NEVER = frozenset({"__pycache__", "node_modules"})
 
 
 class Built(NamedTuple):
-    """What is known of an egg that was built."""
+    """What is known about an egg that was built."""
 
-    #: What the wheel of the project's own build backend says: its requirements, and a range of Pythons.
+    #: From the wheel of the project's own build backend: its requirements, and a range of Pythons.
     needs: tuple[str, ...] = ()
     pythons: str = ""
     #: Requirements of the wheels that were made of `local` folders.
@@ -139,7 +139,7 @@ def build_egg(
     project: ScrapyProject, version: str, target: Path, tell: Callable[[str], None], local: Iterable[Path] = ()
 ) -> Built:
     """Write the egg to `target`, with the folders and wheels of this machine that the project requires (`local`).
-    `tell` gets a line for everything that the user might not expect. Raises `EggBuildError`, `OSError`.
+    `tell` gets a line about everything that the user might not expect. Raises `EggBuildError`, `OSError`.
     """
     tracked = _tracked(project.folder)
     own = dict(_members(project, tracked, tell))
@@ -161,7 +161,7 @@ def build_egg(
         return built._replace(needs_of_local=tuple(needs))
 
 
-#: What the file of a module ends with.
+#: Endings of the path of a module's file.
 _MODULE = (".py", "/__init__.py")
 
 
@@ -177,8 +177,8 @@ _IMPORT = re.compile(rb"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILIN
 
 
 def _with_imported(folder: Path, members: dict[str, Path], tell: Callable[[str], None]) -> dict[str, Path]:
-    """The files of the egg with those modules that it imports from elsewhere in the repository. If a module of the
-    same name is installed on the node, that one comes first.
+    """The files of the egg, and the modules that it imports from elsewhere in the repository. If a module of the same
+    name is installed on the node, that one takes precedence.
     """
     if not any((one / ".git").exists() for one in (folder, *folder.parents)):
         return members
@@ -206,7 +206,7 @@ def _files_of(module: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _elsewhere(folder: Path, members: dict[str, Path]) -> dict[str, str]:
-    """Modules of the repository that are not in the egg, by name, with their places: nobody can install them."""
+    """Modules of the repository that are not in the egg, by name, with their places. No index has them."""
     there = {name.partition("/")[0].removesuffix(".py") for name in members}
     found = dict[str, str]()
     for place in (folder, *above(folder)):
@@ -235,12 +235,12 @@ def _write(
             )  # without a time, so the same egg has the same bytes
 
 
-#: Files that decide whether it works with other versions of what it depends on; its workflows and texts do not.
+#: Changes of these files may decide whether the project works with other versions of its dependencies.
 _DECISIVE = ("*.py", "*requirements*.txt", "*pyproject.toml", "*.lock", "*Pipfile", "*setup.cfg", "*scrapinghub.yml")
 
 
 def _changed(folder: Path) -> dict[str, str]:
-    """A note of the day of the last commit that has changed what is decisive; none for a folder that is in no
+    """A file that notes the day of the last commit to the files in `_DECISIVE`. Empty if the folder is in no
     repository, or was changed since.
     """
     try:
@@ -309,9 +309,9 @@ def _followed(paths: list[Path]) -> Iterator[Path]:
             yield from sorted(inner for inner in path.rglob("*") if inner.is_file())
 
 
-# --- the project's own build backend, in a copy: it may leave files of its own
+# --- the project's own build backend, run in a copy because it may leave files of its own
 
-#: Seconds that it may take.
+#: Most seconds that it may take.
 _LONGEST = 180
 _SAID = re.compile(r"[╰─▶├│×]+|\x1b\[[0-9;]*m")
 _MOST_SAID = 300
@@ -330,7 +330,9 @@ def _at_top(folder: Path) -> list[Path]:
 
 
 def _build(folder: Path, files: Iterable[Path], work: Path, tell: Callable[[str], None]) -> Path | None:
-    """The wheel; `None` if none can be made. Then the user is told, and the egg has the project's files unchanged."""
+    """The wheel; `None` if none can be made. The user then gets a message, and the egg has the project's
+    own files.
+    """
     for path in dict.fromkeys(files):
         copy = work / "source" / path.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -356,7 +358,7 @@ def _build(folder: Path, files: Iterable[Path], work: Path, tell: Callable[[str]
 
 
 def _of_local(place: Path, work: Path, tell: Callable[[str], None]) -> tuple[dict[str, Path], Built]:
-    """The modules of a folder or wheel that the requirements name, and what they need themselves."""
+    """The modules of a folder or wheel that the requirements name, and its own requirements."""
     tell(f"in the egg, too, because it is required: {place}")
     wheel: Path | None = place
     if place.is_dir():
@@ -385,19 +387,21 @@ def _metadata(folder: Path) -> Built:
     if path is None:
         return Built()
     said = HeaderParser().parsestr(path.read_text("utf-8", "replace"))
-    # requirements on this machine's files are left out: the project declares them itself as well
+    # requirements on files of this machine are left out: the project declares them itself as well
     needs = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line and "file:" not in line]
     return Built(tuple(needs), said.get("Requires-Python", ""))
 
 
-# --- the version, which may be that of the source: `GIT` and `HG` mean what they mean to `scrapyd-deploy`
+# --- the version, which may be the source's: `GIT` and `HG` have the same meaning as for `scrapyd-deploy`
 
 #: Characters that a version must not have; a node would replace them in the same way.
 _NOT_IN_A_VERSION = re.compile(r"[^A-Za-z0-9_.+-]")
 
 
 def version_of(text: str | None, folder: Path) -> str:
-    """`text`; for `GIT` and `HG` the state of the source; without one the time in seconds. Raises `EggBuildError`."""
+    """`text`; the state of the source for `GIT` and `HG`; the time in seconds without a text. Raises
+    `EggBuildError`.
+    """
     match text:
         case None:
             return str(int(time.time()))

@@ -1,4 +1,4 @@
-"""`discoverybot endpoints`: who is told of what happens, and what came of each call."""
+"""`discoverybot endpoints`: URLs that are called when something happens, and the result of each call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.cli.crawl import login_name
 from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, moment, one_of, option, under
 from gateway.cli.terminal import Record, RecordTable, err, given, new_table
 
-#: As the API's description has them, which says what they mean; a newer gateway may know more.
+#: As in the API's description, which explains them. A newer gateway may have more.
 _EVENTS = (
     *("job.started", "job.paused", "job.retried", "job.finished", "job.partial", "job.failed", "job.cancelled"),
     *("items.batch", "dataset.changed", "run.held", "schedule.skipped", "schedule.missed", "schedule.late"),
@@ -21,7 +21,7 @@ _EVENTS = (
 )
 _STATES = ("pending", "delivered", "failed", "refused", "skipped")
 _STYLES = {"delivered": "green", "pending": "yellow", "failed": "red", "refused": "red", "skipped": "dim"}
-#: By the option: the field of the filter.
+#: Option → field of the filter.
 _FILTERS = {
     "project": "projects",
     "spider": "spiders",
@@ -40,18 +40,18 @@ def _many(name: str, about: str, *flags: str) -> Parameter:
 def filters() -> tuple[Parameter, ...]:
     return under(
         "Of which crawls",
-        *(_many(name, f"Of this {name}") for name in ("project", "spider", "site", "dataset", "schedule")),
-        _many("tag", "With this tag"),
-        _many("of_user", "Of this user", "--of-user"),
+        *(_many(name, f"Only for this {name}") for name in ("project", "spider", "site", "dataset", "schedule")),
+        _many("tag", "Only with this tag"),
+        _many("of_user", "Only for this user", "--of-user"),
     )
 
 
-#: Of a command that changes something: without it there would be no way back.
-ALL_CRAWLS = flag("all_crawls", "Of all crawls again: without a filter.")
+#: For commands that change something: no other option can remove a filter.
+ALL_CRAWLS = flag("all_crawls", "For all crawls again: remove the filter.")
 
 
 def chosen(options: dict[str, object]) -> Record | None:
-    """The filter, which is taken out of the options."""
+    """The filter in the options, and removes it from them."""
     if options.pop("all_crawls", False):
         return {}
     wanted = {field: options.pop(name, None) for name, field in _FILTERS.items()}
@@ -60,7 +60,7 @@ def chosen(options: dict[str, object]) -> Record | None:
 
 _WANTED = (
     option(
-        "event", "Tell it of these events alone; repeatable.", kind=list[str], metavar="EVENT",
+        "event", "Only these events; repeatable.", kind=list[str], metavar="EVENT",
         autocompletion=one_of(_EVENTS),
     ),
     *filters(),
@@ -79,7 +79,7 @@ def _body(**options: object) -> Record:
 
 
 def as_oneself(api: Api, options: Record) -> None:
-    """Without keys somebody has to be named."""
+    """Without a key, name the logged-in user, because the gateway needs one."""
     options["user_id"] = options["user_id"] or (None if api.key else login_name())
 
 
@@ -114,7 +114,7 @@ def _only(endpoint: Record) -> str:
 
 def _deliveries(answer: Record, _: Record) -> RecordTable | None:
     if not answer["deliveries"]:
-        err.print("it was told of nothing so far, or nothing matches")
+        err.print("no calls so far, or none that match")
         return None
     if answer["next"]:
         err.print(f"more: --after {answer['next']}")
@@ -143,7 +143,7 @@ ENDPOINTS = Resource(
     one="endpoint",
     key="endpoint_id",
     digits=32,
-    about="Endpoints: who is told of what happens to crawls.",
+    about="Endpoints: URLs that are called when something happens to crawls.",
     columns="ENDPOINT endpoint_id:id, STATE state, *URL url, 1*EVENTS events, 2*ONLY only, 3CREATED created_at:time",
     empty="no endpoints: `{program} endpoints add URL --event job.failed` makes one",
     cells={"state": _state, "events": lambda one: " ".join(one["events"]) or "all", "only": _only},
@@ -156,9 +156,9 @@ ENDPOINTS = Resource(
             "Have a URL called when something happens; prints its id and its secret.",
             _made,
             (
-                argument("url_", "URL", "What is called."),
+                argument("url_", "URL", "The URL to call."),
                 *_WANTED,
-                flag("all_users", "Of the crawls of all users; for admins."),
+                flag("all_users", "For the crawls of all users; for admins."),
                 option("user_id", "Whose endpoint. Default: yours.", "--user", metavar="USER"),
             ),
             lambda url_, **options: _body(url=url_, **{**options, "all_users": options["all_users"] or None}),
@@ -167,7 +167,7 @@ ENDPOINTS = Resource(
         ApiCommand(
             "edit",
             "PATCH /endpoints/{id}",
-            "Change what it is told of; the filter as a whole.",
+            "Change which events it gets. The filter is replaced as a whole.",
             _changed,
             (option("to", "Another URL.", "--to", metavar="URL"), *_WANTED, ALL_CRAWLS),
             lambda to, **options: _body(url=to, **options),
@@ -175,14 +175,14 @@ ENDPOINTS = Resource(
         ApiCommand(
             "pause",
             "PATCH /endpoints/{id}",
-            "Call it no more until it is resumed.",
+            "Stop calling it until it is resumed.",
             _changed,
             body=lambda: {"paused": True},
         ),
         ApiCommand(
             "resume",
             "PATCH /endpoints/{id}",
-            "Call it again, also one that was disabled. `resend --missing` sends what it was not told.",
+            "Call it again, even if it was disabled. `resend --missing` sends what it missed.",
             _changed,
             body=lambda: {"paused": False},
         ),
@@ -190,12 +190,12 @@ ENDPOINTS = Resource(
             "test",
             "POST /endpoints/{id}/test",
             "Call it now, to see whether it answers.",
-            lambda answer, _: f"{answer['delivery_id']}: called; `endpoints deliveries` says what came of it",
+            lambda answer, _: f"{answer['delivery_id']}: called; `endpoints deliveries` shows the result",
         ),
         ApiCommand(
             "deliveries",
             "GET /endpoints/{id}/deliveries",
-            "What it was told, and what it answered.",
+            "Its calls, and what it answered.",
             _deliveries,
             (
                 option("state", "Only those in this state.", metavar="STATE", autocompletion=one_of(_STATES)),
@@ -207,12 +207,12 @@ ENDPOINTS = Resource(
         ApiCommand(
             "resend",
             "POST /endpoints/{id}/deliveries/resend",
-            "Send deliveries again: some, those since a time, or all that it has not got.",
+            "Send deliveries again: some, those since a time, or all that it missed.",
             _resent,
             (
                 option("deliveries", "This one; repeatable.", "--delivery", kind=list[str], metavar="ID"),
-                moment("since", "Those of this time or later; 2h: of the last two hours."),
-                flag("missing", "Only those that it has not got."),
+                moment("since", "Only those at this time or later; 2h: in the last two hours."),
+                flag("missing", "Only those that it missed."),
             ),
             lambda deliveries, since, missing: given(
                 deliveries=deliveries or None, since=since, missing=missing or None
@@ -230,7 +230,11 @@ ENDPOINTS = Resource(
             "POST /endpoints/{id}/secret",
             "Make its next secret, and print it.",
             lambda answer, _: str(answer["secret"]),
-            (option("keep_hours", "Sign with the one before for so long, too. Default: 24.", kind=int),),
+            (
+                option(
+                    "keep_hours", "Hours in which calls are also signed with the previous one. Default: 24.", kind=int
+                ),
+            ),
         ),
         ApiCommand(
             "delete",

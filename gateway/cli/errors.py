@@ -1,4 +1,4 @@
-"""`discoverybot errors`: the errors of all runs, grouped by what they are."""
+"""`discoverybot errors`: the errors of all runs, grouped by their cause."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FILTERS = (
         metavar="STATE",
         autocompletion=one_of(_STYLES),
     ),
-    option("q", "Only with this text in the exception, message or place.", "--search", metavar="TEXT"),
-    moment("since", "Only what was seen since then."),
+    option("q", "Only those with this text in the exception, message or place.", "--search", metavar="TEXT"),
+    moment("since", "Only those that were seen since then."),
     option(
         "sort", "What comes first: last_seen or count.", metavar="HOW", autocompletion=one_of(("last_seen", "count"))
     ),
@@ -70,7 +70,7 @@ ERRORS = Resource(
     one="error",
     key="error_id",
     digits=32,
-    about="Errors of all runs, grouped by what they are.",
+    about="Errors of all runs, grouped by their cause.",
     columns="ERROR error_id:id, STATE state, >COUNT count, 1>RUNS runs, 2SINCE since, LAST SEEN last_seen, "
     "*SPIDER spider, *WHAT title",
     empty="no errors",
@@ -86,7 +86,7 @@ ERRORS = Resource(
         ApiCommand(
             "resolve",
             "PATCH /errors/{id}",
-            "Say that it is repaired: open again once a run has it that began later.",
+            "Mark it as repaired. It opens again if a run that begins later has it.",
             _changed,
             (option("version", "The version that has the repair.", "--in", metavar="VERSION"),),
             lambda version: {"state": "resolved", **({"version": version} if version else {})},
@@ -95,7 +95,7 @@ ERRORS = Resource(
         ApiCommand(
             "reopen",
             "PATCH /errors/{id}",
-            "Say that it is not repaired, or not to be ignored.",
+            "Mark it as open: not repaired, not ignored.",
             _changed,
             body=lambda: {"state": "open"},
             many=True,
@@ -103,7 +103,7 @@ ERRORS = Resource(
         ApiCommand(
             "ignore",
             "PATCH /errors/{id}",
-            "Have it stay so, however often it occurs.",
+            "Ignore it, however often it occurs.",
             _changed,
             body=lambda: {"state": "ignored"},
             many=True,

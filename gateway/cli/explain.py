@@ -91,7 +91,7 @@ def explain(job: Record, options: Record) -> Text:
     why, todo = job["message"], _NEXT.get(job["status"])
     if job["status"] == "pending":
         reason, todo = _WAITING.get(job["waiting_reason"], _NOT_SEEN)
-        # how its attempts failed is said of each of them
+        # each attempt's own line says how it failed
         why = "; ".join(filter(None, (reason.format(**names), None if job["attempts"] else why)))
     lines = [
         ("job", job["job_id"]),
@@ -120,7 +120,9 @@ def what_is_crawled(spec: Record) -> str:
 
 
 def _advice(job: Record) -> Iterator[tuple[str, str]]:
-    """What went wrong and what to do next; `_WAITING` says that for a waiting job. An older gateway has no advice."""
+    """What went wrong and what to do next. For a waiting job, `_WAITING` says that. An older gateway
+    gives no advice.
+    """
     advice = job.get("advice")
     if advice and job["status"] != "pending":
         yield "advice", advice["what"]
@@ -136,7 +138,9 @@ def _pause(job: Record) -> str | None:
 
 
 def _headed(head: str, text: str | Text) -> Text:
-    """On a terminal its further lines stand below the first, and no word is cut: it may be an address."""
+    """A text with a head. On a terminal, further lines are indented, and no word is split, because it may
+    be a URL.
+    """
     shown = visible(text) if isinstance(text, str) else text
     if out.is_terminal and isinstance(shown, str):
         room = max(out.width - _MARGIN, _NARROWEST)

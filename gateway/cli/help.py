@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-#: What asks for help.
+#: Options that ask for help.
 HELP = ("-h", "--help")
 #: Headings for commands and options that name none.
 _COMMANDS, _OPTIONS = "Commands", "Options"
@@ -25,7 +25,7 @@ _RANGE, _LEAST = re.compile(r"(\d+)<=x<=(\d+)"), re.compile(r" *\[x>=\d+\]")
 
 
 def _write(formatter: Any, rows: Iterable[tuple[str, Row]]) -> None:
-    """Rows by their headings, each heading where its first row is."""
+    """Write rows under their headings, in the order in which the headings first occur."""
     sections = dict[str, list[Row]]()
     for heading, row in rows:
         sections.setdefault(heading, []).append(row)
@@ -67,7 +67,7 @@ class CliCommand(TyperCommand):
 
 
 class CliGroup(TyperGroup):
-    #: The commands by their headings, in the order of both; empty: as they come.
+    #: The commands by their headings, both in this order; if empty, commands keep their own order.
     sections: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

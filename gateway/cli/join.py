@@ -19,9 +19,9 @@ from gateway.cli.terminal import Record, err, home, out, program
 from gateway.contract.public_address import is_loopback
 from gateway.settings import NodeSettings
 
-#: The settings of a machine that has joined. `up` runs a node with them.
+#: The file with the settings of a machine that has joined. `up` runs a node with them.
 FILE = "node.json"
-#: What runs on a node.
+#: The processes of a node.
 PROCESSES = ("scrapyd", "tailer")
 #: The settings that `deploy/node/compose.yml` takes from files of `secrets`; the others are in its `.env`.
 SECRETS = (
@@ -34,7 +34,7 @@ SECRETS = (
     "FILES_SECRET_KEY",
 )
 
-#: The settings that a gateway may name. A variable of another name could decide what runs here, as `PYTHONPATH` does.
+#: Settings that are accepted from a gateway. Others could change what runs here, as `PYTHONPATH` does.
 SHARED = frozenset(
     {
         *("MONGO_URI", "REDIS_URL", "BROKER_URL", "QUEUE_NAME", "SCRAPYD_USERNAME", "SCRAPYD_PASSWORD"),
@@ -42,7 +42,7 @@ SHARED = frozenset(
     }
 )
 _OWN = frozenset({"NODE_NAME", "NODE_URL", "NODE_UIDS", "SCRAPYD_BIND_ADDRESS", "SCRAPYD_PORT"})
-#: Settings that a node brings along: the stores, with users of its own. No gateway hands out its own passwords.
+#: Settings that the node must have already: the stores, with users for it. A gateway never gives its own passwords.
 _BROUGHT = ("MONGO_URI", "REDIS_URL", "BROKER_URL", "FILES_ACCESS_KEY", "FILES_SECRET_KEY")
 
 
@@ -50,7 +50,7 @@ _BROUGHT = ("MONGO_URI", "REDIS_URL", "BROKER_URL", "FILES_ACCESS_KEY", "FILES_S
     argument("url", "URL", "The gateway, as this machine reaches it."),
     argument("name", "NAME", "The node's name; no other node may have it."),
     option("address", "Where workers reach this machine. Default: its address on the way to the gateway."),
-    option("files", "Write what `deploy/node/compose.yml` reads into this folder, its own.", kind=Path),
+    option("files", "The folder of `deploy/node/compose.yml`: write the files that it reads there.", kind=Path),
 )
 def join(*, url: str, name: str, address: str | None, files: Path | None) -> None:
     """Make this machine a crawl node, with the invitation in DISCOVERYBOT_KEY. Then `up`, or Docker, runs it.
@@ -94,15 +94,15 @@ def _warn_of_plain_http(url: str) -> None:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         err.print(
-            f"{url}: without https:// whoever is on the way reads Scrapyd's password, and may answer instead",
+            f"{url}: without https://, others on the network can read Scrapyd's password, or answer instead",
             style="yellow",
         )
 
 
 def _shared(variables: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that a node keeps of its own and the gateway's. Raises `ApiError`."""
+    """The settings that a node keeps: its own, and those that the gateway gave. Raises `ApiError`."""
     kept = {name: str(value) for name, value in variables.items() if name in SHARED}
-    # a second line in `.env` would be a variable of its own
+    # a second line in `.env` would set another variable
     if wrong := [name for name, value in kept.items() if not value.isprintable()]:
         raise ApiError(f"{wrong[0]}: is not one line of text")
     return kept
@@ -133,7 +133,7 @@ def _in_url(address: str) -> str:
 
 
 def _write_files(folder: Path, variables: Mapping[str, str]) -> None:
-    """Write the secrets, of which the password of this machine's own cache is made here, and last `.env`."""
+    """Write the secrets, and at last `.env`. The password of this machine's own cache is generated here."""
     told = {"HTTP_CACHE_REDIS_PASSWORD": secrets.token_hex(24), **variables}
     told["SCRAPYD_BIND_ADDRESS"] = _in_url(told["SCRAPYD_BIND_ADDRESS"])  # the form in which Compose publishes a port
     closed = folder / "secrets"
@@ -147,7 +147,7 @@ def _write_files(folder: Path, variables: Mapping[str, str]) -> None:
 
 
 def _quoted(value: str) -> str:
-    """The value in quotes, in which Compose replaces no variables."""
+    """The value in those quotes in which Compose does not replace variables."""
     return "'" + value.replace("'", "\\'") + "'"
 
 

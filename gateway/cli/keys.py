@@ -1,4 +1,4 @@
-"""`discoverybot keys`: who may call the gateway. Asks MongoDB itself, as only those on the server can."""
+"""`discoverybot keys`: who may call the gateway. It asks MongoDB directly, as only users of the server can."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _list(user_id: str | None = None) -> Record:
 
 
 def _record(key: ApiKey, left: BudgetLeft | None = None) -> Record:
-    """Without the secret."""
+    """The key's fields, without the secret."""
     times = ("created_at", "expires_at", "revoked_at", "last_used_at")
     moments = {name: moment and moment.isoformat() for name in times for moment in [getattr(key, name)]}
     state = "revoked" if key.revoked_at else "valid" if key.is_valid(datetime.now(UTC)) else "expired"
@@ -71,7 +71,7 @@ KEYS = Resource(
     about="Keys: who may call the gateway, and as whom.",
     columns="KEY key_id, *USER user_id, *SCOPES scopes, *PROJECTS projects, *BUDGET budget, STATE state, "
     "4CREATED created_at:time, 2EXPIRES expires_at:time, 3LAST USED last_used_at:time, 1*NOTE note",
-    empty="no keys: who reaches the gateway may do everything. `{program} keys create --scope admin` makes one",
+    empty="no keys: all who reach the gateway may do everything. `{program} keys create --scope admin` makes one",
     cells={
         "scopes": lambda key: ",".join(key["scopes"]),
         "projects": lambda key: ", ".join(key["projects"]),
@@ -91,12 +91,12 @@ app = group(KEYS)
     option("scope", _SCOPES, kind=list[Scope], default=..., metavar="SCOPE", autocompletion=one_of(Scope)),
     option(
         "projects",
-        "Of which project it reads all users' crawls, with read_all; repeatable.",
+        "With read_all: read all users' crawls of this project only; repeatable.",
         "--project",
         kind=list[str],
         metavar="PROJECT",
     ),
-    option("budget", "What its crawls may take a day (UTC).", metavar="pages=N,minutes=N,hosts=N,bytes=N"),
+    option("budget", "What its crawls may use in a day (UTC).", metavar="pages=N,minutes=N,hosts=N,bytes=N"),
     option("expires", "Until when, or for how long.", metavar="90d|TIME"),
     option("note", "A note: what the key is for."),
     JSON,
@@ -134,7 +134,7 @@ def create(
 @app.command()
 @taking(KEYS.parameter("key_id"), JSON)
 def revoke(*, key_id: str, as_json: bool) -> None:
-    """Make a key worthless, within seconds, and with it its sessions, stream tokens and open streams."""
+    """Revoke a key, with its sessions, stream tokens and open streams. It takes seconds."""
     key_id = KEYS.find(Api(gateway_url()), key_id)
     with _parts() as parts:
         if (key := parts[KeyStore].revoke(key_id)) is None:
@@ -152,7 +152,7 @@ def reseal_secrets() -> None:
 
 
 def _record_command(parts: Container, command: str, **resources: str) -> None:
-    """Record in the audit trail what somebody with access to the database did. Raises `PyMongoError`."""
+    """Record in the audit trail what a person with access to the database did. Raises `PyMongoError`."""
     who = f"{getpass.getuser()}@{socket.gethostname()}"
     entry = AuditEntry(at=parts.clock(), kind=AuditKind.COMMAND, route=command, resources=resources, address=who)
     parts[AuditStore].insert([entry])
@@ -160,7 +160,9 @@ def _record_command(parts: Container, command: str, **resources: str) -> None:
 
 @contextmanager
 def _parts() -> Iterator[Container]:
-    """Parts on the database that `MONGO_URI` names, else on that of this data folder's stack. Raises `ApiError`."""
+    """Services on the database that `MONGO_URI` names, else on the database of this data folder's stack. Raises
+    `ApiError`.
+    """
     with closing(Container()) as parts:
         if not os.environ.get("MONGO_URI") and (stack := StackState.read(home())):
             parts.mongo_uri = stack.mongo_uri
@@ -174,13 +176,13 @@ def _parts() -> Iterator[Container]:
 
 
 def _budget_words(budget: Record | None) -> str:
-    """`12/50 pages`: what is taken or reserved of the day's."""
+    """`12/50 pages`: how much of the day's budget is used or reserved."""
     used = budget or {"limits": {}}
     return ", ".join(f"{used['used'][name]}/{limit} {name}" for name, limit in used["limits"].items())
 
 
 def _budget(text: str | None) -> KeyBudget | None:
-    """Raises `BadParameter`."""
+    """The budget that `text` describes. Raises `BadParameter`."""
     if text is None:
         return None
     pairs = [part.strip().partition("=") for part in text.split(",")]

@@ -39,7 +39,7 @@ try:
     from gateway.cli.terminal import discard, err, out, prepare_output, visible
     from gateway.cli.webhooks import webhook_secret
     from gateway.settings import SettingsError
-except KeyboardInterrupt:  # these take half a second
+except KeyboardInterrupt:  # the imports take half a second
     sys.exit(130)
 
 
@@ -55,7 +55,8 @@ class _Main(CliGroup):
         "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "audit", "alive"),
     }
 
-    #: Commands by where they are. They import PyMongo, the stack or the container, which takes longer than a call.
+    #: Commands by their modules, which are imported late: PyMongo, the stack or the container take longer than a
+    #: call.
     late: ClassVar = {
         "up": "gateway.cli.up:up",
         "demo": "gateway.cli.up:demo",
@@ -73,7 +74,7 @@ class _Main(CliGroup):
             self.add_command(_loaded(cmd_name, self.late[cmd_name]), cmd_name)
         return super().get_command(ctx, cmd_name)
 
-    # a reader that has seen enough is no error; typer would make one of it
+    # a reader that closes the pipe is no error, but typer would report one
     def make_context(self, *args: Any, **more: Any) -> Any:
         try:
             return super().make_context(*args, **more)
@@ -126,7 +127,7 @@ def options(
 
 
 def reseal() -> None:
-    """Seal all secrets with the first key of SECRETS_KEY, on the server; its other keys can go then."""
+    """Seal all secrets again with the first key of SECRETS_KEY, on the server. Remove its other keys then."""
     from gateway.cli.keys import reseal_secrets  # noqa: PLC0415 - late, as `keys`
 
     reseal_secrets()
@@ -161,7 +162,7 @@ for resource in (*RESOURCES, DATASETS, ERRORS, ALERTS, RULES, ENDPOINTS):
     for action in resource.actions:
         if action.alone:
             app.command(action.alone, help=action.about, cls=CliCommand)(command(resource, action))
-#: Commands with their options, made at import, so that forks of a process that has imported this have them.
+#: Commands with their options, made at import, so that processes forked from this one have them already.
 _command = get_command(app)
 
 
@@ -194,7 +195,9 @@ def _fail(message: str, code: ExitCode) -> NoReturn:
 
 
 def _flush() -> None:
-    """Write what is left, or drop it where nothing can be written: the interpreter would complain at its end."""
+    """Write what is still buffered, or drop it if that fails: otherwise the interpreter would complain
+    when it ends.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

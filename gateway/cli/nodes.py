@@ -1,4 +1,4 @@
-"""`discoverybot nodes drain`: take a node's work away, and wait until its machine may go."""
+"""`discoverybot nodes drain`: give a node no more work, and wait until its machine can be removed."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from gateway.cli.options import JSON, URL, flag, option, taking
 from gateway.cli.resources import NODES
 from gateway.cli.terminal import Record, err, gateway_url, out, print_json, visible
 
-#: Seconds that one call waits, and seconds until a gateway that did not answer is asked again.
+#: Seconds that one call waits, and seconds after which a gateway that did not answer is asked again.
 _TURN, _AGAIN = 20.0, 1.0
 
 
 @taking(
     NODES.parameter("name"),
-    flag("wait", "Until its last crawl has ended and everything is shipped: its machine may go then."),
-    option("timeout", "Seconds to wait at most; it ends with 1 then. Default: no limit.", kind=float, min=0),
+    flag("wait", "Wait until its last crawl has ended and everything is shipped. Then its machine can be removed."),
+    option("timeout", "Most seconds to wait; after that the exit code is 1. Default: no limit.", kind=float, min=0),
     JSON,
     URL,
 )
 def drain(*, name: str, wait: bool, timeout: float | None, as_json: bool, url: str | None) -> None:
     """Give a node no new work; crawls that run there go on."""
     if timeout is not None and not wait:
-        raise ApiError("--timeout: there is one for --wait only")
+        raise ApiError("--timeout: only with --wait")
     api, path = Api(gateway_url(url)), f"/nodes/{quote(name, safe='')}/drain"
     node: Record = _emptied(api, path, timeout) if wait else api.post(path)
     if as_json:
         print_json(node)
         return
-    said = "its machine may go" if node["removable"] else f"waits for {_left(node)}"
+    said = "its machine can be removed" if node["removable"] else f"waits for {_left(node)}"
     out.print(f"{name}: draining; {said}", soft_wrap=True)
 
 
 def _emptied(api: Api, path: str, timeout: float | None) -> Record:
-    """The node once nothing is left there. A gateway that is away is asked again. Raises `ApiError`."""
+    """The node, once nothing is left there. If the gateway does not answer, it is asked again. Raises `ApiError`."""
     end = float("inf") if timeout is None else time.monotonic() + timeout
     told = ""
     while True:

@@ -1,6 +1,6 @@
 """Options that several commands have, and how times are read.
 
-An option is a parameter as `inspect` has it, so that commands which are made from a table have options of their own.
+An option is an `inspect.Parameter`, so that commands that are made from a table can have options of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.cli.terminal import Record, given
 from gateway.clock import utc_now
 from gateway.contract.log_line import LEVELS
 
-#: What stands for a value in the help, if the option does not say it.
+#: The placeholder for a value in the help, if the option has none of its own.
 _METAVARS: dict[Any, str] = {str: "TEXT", list[str]: "TEXT", int: "N", float: "N", Path: "FILE"}
 
 
@@ -36,7 +36,7 @@ def option(name: str, about: str, *flags: str, kind: Any = str, default: Any = N
 
 
 def under(heading: str, *options: Parameter) -> tuple[Parameter, ...]:
-    """The same options, with a heading of their own in the help."""
+    """The same options, under a heading of their own in the help."""
     infos = [copy(one.default) for one in options]
     for info in infos:
         info.rich_help_panel = heading
@@ -78,7 +78,7 @@ _ASKED_BY = {
 
 
 def _naming_options(error: ApiError, options: Sequence[Parameter], values: Record) -> ApiError:
-    """The error with the option in place of the field, if it has one: `--max-pages: …` for `max_pages: …`."""
+    """The error with the option instead of the field, if it has one: `--max-pages: …` for `max_pages: …`."""
     field = error.detail.get("field") if isinstance(error.detail, dict) else None
     if not isinstance(field, str) or not str(error).startswith(f"{field}: "):
         return error
@@ -89,14 +89,14 @@ def _naming_options(error: ApiError, options: Sequence[Parameter], values: Recor
         asked = [name for name in _ASKED_BY.get(path, (path,)) if name in known]
         if asked:
             name = next((name for name in asked if values.get(name)), asked[0])
-            # a place in a list says nothing to a person who gave the option once
+            # an index in a list means nothing to a user who gave the option once
             further = " ".join((spelled(known[name], path), *(part for part in parts[size:] if not part.isdigit())))
             return ApiError(f"{further}{str(error)[len(field) :]}", error.exit_code, detail=error.detail)
     return error
 
 
 def spelled(parameter: Parameter, field: str) -> str:
-    """`--max-pages`, or what the help calls an argument. Of `[SPIDER] [URL…]` the one that is the field."""
+    """`--max-pages`, or the name of an argument in the help. Of `[SPIDER] [URL…]`, the part for the field."""
     info = parameter.default
     if not getattr(info, "param_decls", None):
         names = [word.strip("[]…") for word in str(info.metavar).split()]
@@ -106,7 +106,7 @@ def spelled(parameter: Parameter, field: str) -> str:
 
 
 def read_object(option: str, text: str) -> Record:
-    """A JSON object, or `@` and the file that it is in. Raises `ApiError`."""
+    """A JSON object, or the one in the file after `@`. Raises `ApiError`."""
     option, where = f"--{option}", f"{text[1:]} " if text.startswith("@") else ""
     try:
         record = json.loads(Path(text[1:]).read_text(encoding="utf-8") if where else text)
@@ -135,7 +135,7 @@ SITE = option("site", "Only those of this site.", metavar="NAME")
 
 
 def one_of(values: Iterable[str]) -> Callable[[str], list[str]]:
-    """Completes these values in a shell."""
+    """A completion function for a shell that offers these values."""
     known = tuple(values)
     return lambda incomplete: [one for one in known if one.startswith(incomplete)]
 
@@ -194,7 +194,7 @@ def timing(
 
 _AGO = re.compile(r"([0-9]{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-#: Days by name, and how many of them ago they began.
+#: Days by name, and how many days ago they began.
 _DAYS = {"today": 0, "yesterday": 1}
 
 
@@ -212,7 +212,7 @@ def read_moment(text: str | None, option: str) -> str | None:
     Raises `BadParameter`.
     """
     if text and (days := _DAYS.get(text.strip().lower())) is not None:
-        # a date has no offset: midnight's own is found, also where the clocks have changed since
+        # a date has no offset: midnight's own is found, even if the clocks have changed since
         text = (utc_now().astimezone().date() - timedelta(days=days)).isoformat()
     if text and (ago := _AGO.fullmatch(text.strip())):
         return (utc_now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat(timespec="milliseconds")
@@ -220,13 +220,13 @@ def read_moment(text: str | None, option: str) -> str | None:
 
 
 def read_time(text: str | None, option: str, before: str = "") -> str | None:
-    """The time with an offset, which is this machine's if the text has none. Raises `BadParameter`, whose message has
-    `before` in front of the examples.
+    """The time with an offset, which is this machine's if the text has none. Raises `BadParameter`, whose message
+    puts `before` in front of its examples.
     """
     if text is None:
         return None
     try:
-        # without a zone, `astimezone` takes it for local time
+        # `astimezone` takes a time without a zone for local time
         return datetime.fromisoformat(text).astimezone().isoformat()
     except (ValueError, OverflowError):
         hint = f"{before}2027-06-01T09:00, or with an offset, 2027-06-01T09:00+02:00"

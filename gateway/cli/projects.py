@@ -26,7 +26,7 @@ from gateway.cli.terminal import counted, err, gateway_url, new_table, out, prin
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.contract.requirements import OLDEST_SCRAPY, is_too_old, raised_day, raised_words
 
-#: What a spider without a schema takes.
+#: The parameters of a spider without a schema.
 _ANY_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 
 
@@ -59,7 +59,7 @@ def spiders(
 
 
 def _schema(name: str, found: list[dict[str, Any]]) -> Any:
-    """The schema of the platform's own spider, if other projects have one of the same name."""
+    """The schema of the spider. If several projects have one of this name, the platform's own is taken."""
     if not found:
         raise ApiError(f"there is no spider {name!r}")
     one = min(found, key=lambda info: info["project"] != DEFAULT_PROJECT)
@@ -109,9 +109,9 @@ def delete_project(*, name: str, version: str | None, yes: bool, as_json: bool, 
 
 # --- `discoverybot deploy`: put a Scrapy project, or an egg, on every crawl node
 
-#: Bytes that the gateway takes.
+#: Most bytes that the gateway accepts.
 _MAX_EGG = 64 << 20
-#: Seconds between two looks at the progress.
+#: Seconds between two checks of the progress.
 _LOOK = 1
 
 _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
@@ -120,14 +120,22 @@ _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
 @taking(
     argument("source", "FOLDER|EGG", _SOURCE, kind=Path, default=Path()),
     option("project", "Its name. Default: as scrapy.cfg deploys it, else its package."),
-    option("settings", "Those of scrapy.cfg. Default: what SCRAPY_PROJECT says, else `default`.", metavar="NAME"),
-    option("version", "Default: as scrapy.cfg says, else the time. GIT, HG: what the source is at."),
     option(
-        "requirements", "What it depends on. Default: what the project says.", metavar="FILE", kind=Path, default=None
+        "settings", "The name of its settings in scrapy.cfg. Default: SCRAPY_PROJECT, else `default`.", metavar="NAME"
     ),
-    flag("without", "Run it with what the nodes have.", "--no-requirements"),
+    option("version", "Its version. Default: scrapy.cfg's, else the time. GIT, HG: the state of the source."),
     option(
-        "as_of", "With what there was at the end of that day. Default: of its stack, if it has one.", metavar="DATE"
+        "requirements",
+        "Its requirements. Default: those that the project declares.",
+        metavar="FILE",
+        kind=Path,
+        default=None,
+    ),
+    flag("without", "Run it with the nodes' own packages.", "--no-requirements"),
+    option(
+        "as_of",
+        "With the versions at the end of that day. Default: the day of its stack, if it has one.",
+        metavar="DATE",
     ),
     JSON,
     URL,
@@ -173,7 +181,7 @@ def deploy(
 
 
 def _warn(api: Api, project: str, version: str) -> None:
-    """Print what the nodes say of the deployed version's dependencies, once if they agree."""
+    """Print the nodes' warnings about the deployed version's dependencies, once if they agree."""
     found = _dependencies(api, _dependencies_url(project, version))
     for warning in dict.fromkeys(line for node in found for line in node.get("warnings", ())):
         _tell(warning)
@@ -182,7 +190,7 @@ def _warn(api: Api, project: str, version: str) -> None:
 def _egg(
     source: Path, settings: str | None, version: str | None, folder: Path, needs: EggRequirements | None
 ) -> tuple[str, str, Path, Built]:
-    """The project's name, its version and its egg, built in `folder` if need be, with local requirements in it."""
+    """The project's name, its version and its egg. If the source is a folder, the egg is built in `folder`."""
     try:
         if source.is_file():
             return project_of_egg(source), version_of(version, source.resolve().parent), source, Built()
@@ -196,7 +204,7 @@ def _egg(
 
 
 def _requirements(source: Path, file: Path | None, as_of: str, built: Built | None = None) -> EggRequirements | None:
-    """The requirements that are declared, or else those of the wheel that was `built`."""
+    """The declared requirements, or else those of the wheel that was `built`."""
     try:
         if file is not None:
             return read_requirements(file, source.resolve() if source.is_dir() else file.resolve().parent, as_of)
@@ -208,7 +216,7 @@ def _requirements(source: Path, file: Path | None, as_of: str, built: Built | No
 
 
 def _completed(source: Path, found: EggRequirements | None, as_of: str, built: Built) -> EggRequirements | None:
-    """The requirements with those of the wheels that were made for the egg."""
+    """The requirements, completed with those of the wheels that were made for the egg."""
     if source.is_file():
         return found
     if found is None:
@@ -255,7 +263,7 @@ def _tell(line: str) -> None:
 
 
 def _deployed(api: Api, project: str, version: str, egg: Path, requirements: EggRequirements | None) -> Any:
-    """The answer to the deployment, once all nodes have installed the requirements."""
+    """The answer to the deployment, after all nodes have installed the requirements."""
     if (size := egg.stat().st_size) > _MAX_EGG:
         raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
     needs = requirements and requirements.content.decode("utf-8", "surrogateescape")
@@ -265,7 +273,7 @@ def _deployed(api: Api, project: str, version: str, egg: Path, requirements: Egg
 
 @contextmanager
 def _progress(api: Api, url: str) -> Iterator[None]:
-    """Print in a thread, while the block runs, how far the nodes are that install, each line once."""
+    """While the block runs, print from a thread how far the installing nodes are, each line once."""
     done = Event()
     listener = Thread(target=_listen, args=(api, url, done), daemon=True)
     listener.start()

@@ -1,4 +1,4 @@
-"""What a Scrapy project depends on, as a requirements file: from the first place in which it declares something."""
+"""The requirements of a Scrapy project as a file, from the first place in which it declares some."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class EggBuildError(Exception):
     """The folder is no Scrapy project, or the file no egg; the message says what is missing."""
 
 
-#: Seconds in which uv reads a lock.
+#: Most seconds in which uv reads a lock.
 _EXPORT = 60
 _SCRAPINGHUB, _PYPROJECT, _PIPFILE = "scrapinghub.yml", "pyproject.toml", "Pipfile"
 
 
 class EggRequirements(NamedTuple):
-    #: The file that they come from.
+    #: The file that declares them.
     name: str
     content: bytes
-    #: Folders and wheels of this machine that they name: no node has them, so they are to be in the egg.
+    #: Folders and wheels of this machine that they name. No node has them, so they must be put into the egg.
     local: tuple[Path, ...] = ()
 
 
@@ -44,12 +44,12 @@ class _Declared(NamedTuple):
     """What was found in one place."""
 
     name: str
-    #: Each a requirement, or a place on this machine.
+    #: Each is a requirement, or a path on this machine.
     lines: list[str | Path]
     #: A range of versions, and the version that the project is developed with.
     pythons: str = ""
     python: str = ""
-    #: Whether it has all exact versions, so that those of a stack do not count.
+    #: Whether all versions are exact, so that those of a stack do not apply.
     is_lock: bool = False
 
 
@@ -65,7 +65,7 @@ def find_requirements(
     Raises `EggBuildError`, `OSError`.
     """
     folders = [folder, *above(folder)]
-    # one after the other: a folder further up is not even read if a nearer one has some
+    # one after the other: a folder further up is not read if a nearer one has some
     found = next((one._replace(name=_shown(place, folder, one.name)) for place, one in _declared(folders)), None)
     if found is None and (lines := [*needs]):
         found = _Declared("its build backend", [*lines], pythons)
@@ -82,7 +82,7 @@ def read_requirements(path: Path, folder: Path, as_of: str = "") -> EggRequireme
 
 
 def above(folder: Path) -> list[Path]:
-    """The folders above `folder` up to its repository's; only the next one if it is in no repository."""
+    """The folders above `folder`, up to its repository's. Without a repository, only the next one."""
     parents = [*folder.parents]
     if (folder / ".git").exists():
         return []
@@ -96,7 +96,7 @@ def _declared(folders: list[Path]) -> Iterator[tuple[Path, _Declared]]:
             if (found := read(folder)) is not None:
                 yield folder, found
     named = _named_for_scrapinghub(folders[0])
-    if named is not None:  # Scrapy Cloud's own tool might make it only when it deploys
+    if named is not None:  # Scrapy Cloud's own tool may make the file only when it deploys
         raise EggBuildError(
             f"{folders[0] / _SCRAPINGHUB} says that the requirements are in {named}, which is not there: make it, or "
             "deploy with --requirements FILE or --no-requirements"
@@ -114,7 +114,7 @@ def _requirements(found: _Declared, conditions: Conditions, folder: Path) -> Egg
         path = waiting.pop(0).resolve()
         if path not in local:
             local.append(path)
-            needs = [] if found.is_lock else _needs_of(path)  # a lock has them itself
+            needs = [] if found.is_lock else _needs_of(path)  # a lock has them already
             waiting += [line for line in needs if isinstance(line, Path)]
             lines = with_needs(lines, [line for line in needs if isinstance(line, str)])
     text = "".join(f"{line}\n" for line in [*conditions.comments, *lines])
@@ -217,7 +217,7 @@ def _stack(folder: Path) -> str:
 
 # --- requirements.txt, and the files that it names
 
-#: Files that name one another.
+#: Most levels of files that name other files.
 _DEEPEST = 10
 _FILE = re.compile(r"(?:-r|--requirement)[= ]*(?P<name>[^#]+?)\s*(?:#.*)?")
 #: `-e ./lib`, `../lib[extra]`, `lib @ file:./lib`, `lib-1.0-py3-none-any.whl`; and what `pip freeze` says of packages
@@ -226,7 +226,7 @@ _LOCAL = re.compile(
     r"(?P<editable>(?:-e|--editable)[= ]*)?(?:(?P<name>[\w.-]+)(?:\[[^]]*\])? *@ *)?(?P<scheme>file:(?://)?)?"
     r"(?P<place>[^\s#;:@\[]+)(?:\[[^]]*\])?(?:#egg=\S+)?\s*(?:[;#].*|--hash.*)?"
 )
-#: A mere URL that tells the name of what is there: `-e git+https://…#egg=lib`, `https://…/lib-1.0-py3-none-any.whl`.
+#: A URL that contains the name of its package: `-e git+https://…#egg=lib`, `https://…/lib-1.0-py3-none-any.whl`.
 _GIT = re.compile(r"(?:(?:-e|--editable)[= ]*)?(?P<url>git\+[^\s#]+)#(?:\S+&)?egg=(?P<name>[\w.-]+)\S*")
 _WHEEL = re.compile(r"(?P<url>https?://[^\s#]+/(?P<name>[\w.]+)-[^\s#/]+\.whl)(?:#\S*)?")
 
@@ -261,7 +261,7 @@ def _placed(line: str, folder: Path) -> str | Path:
     path = folder / place
     if _is_here(path):
         return path
-    # a path on another machine says only where the package was built, so an index might have it too
+    # a path of another machine only says where the package was built, so an index may have it, too
     return found["name"] if found["name"] and found["scheme"] and place.startswith("/") else line
 
 
@@ -270,7 +270,7 @@ def _is_here(path: Path) -> bool:
 
 
 def _decoded(path: Path) -> str:
-    """PowerShell writes UTF-16."""
+    """The text of the file. It may be UTF-16, because PowerShell writes that."""
     content = path.read_bytes()
     try:
         return content.decode("utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig")
@@ -298,7 +298,7 @@ def _of_uv(folder: Path) -> _Declared | None:
 
 
 def _exported(folder: Path) -> str:
-    """The requirements in the lock, without the project itself and without those for its development only."""
+    """The requirements in the lock, without the project itself and without development dependencies."""
     kept = ["--frozen", "--no-dev", "--no-emit-workspace", "--no-annotate", "--no-header", "--quiet"]
     command = [find_uv_bin(), "export", "--offline", "--no-python-downloads", *kept, "--project", str(folder)]
     try:
@@ -318,7 +318,7 @@ def _of_poetry(folder: Path) -> _Declared | None:
     pythons = _poetry_range(lock.get("metadata", {}).get("python-versions", ""))
     if all("groups" in package for package in lock.get("package", ())):
         return _Declared("poetry.lock", [*_of_poetry_2(lock, folder)], pythons, is_lock=True)
-    if (folder / "requirements.txt").is_file():  # made from it, or newer
+    if (folder / "requirements.txt").is_file():  # made from the lock, or newer
         return None
     if not (folder / _PYPROJECT).is_file():
         raise EggBuildError(
@@ -337,8 +337,8 @@ def _of_poetry_2(lock: dict[str, Any], folder: Path) -> Iterator[str | Path]:
 
 
 def _of_poetry_1(lock: dict[str, Any], wanted: dict[str, Any], folder: Path) -> Iterator[str | Path]:
-    """Poetry 1 does not mark packages for development: they are those that the project's dependencies
-    do not reach.
+    """The requirements in a lock of Poetry 1. It does not mark development packages: these are the ones that the
+    project's dependencies do not reach.
     """
     packages: dict[str, Any] = {canonicalize_name(one["name"]): one for one in lock.get("package", ())}
     markers: dict[str, set[str]] = {}
@@ -359,7 +359,7 @@ def _of_poetry_1(lock: dict[str, Any], wanted: dict[str, Any], folder: Path) -> 
 
 
 def _edges(dependencies: dict[str, Any], extras: dict[str, Iterable[str]]) -> Iterator[tuple[str, str, str]]:
-    """Name, marker and extras of each dependency; an optional one only if one of these extras has it."""
+    """Name, marker and extras of each dependency. An optional one counts only if one of these extras needs it."""
     of_extras = {canonicalize_name(re.split(r"[^\w.-]", text)[0]) for one in extras.values() for text in one}
     for name, said in dependencies.items():
         for one in said if isinstance(said, list) else [said]:
@@ -420,7 +420,7 @@ def _line(lock: str, name: str, place: str | Path | None, hashes: Iterable[str],
     return "".join([line, *(f" --hash={one}" for one in hashes)])
 
 
-# --- what is declared and not locked
+# --- requirements that are declared and not locked
 
 
 def _of_pyproject(folder: Path) -> _Declared | None:
@@ -433,7 +433,7 @@ def _of_pyproject(folder: Path) -> _Declared | None:
 
 
 def _poetrys(pyproject: dict[str, Any]) -> dict[str, Any]:
-    """The packages that Poetry's table asks for at run time, by name, and `python`."""
+    """The packages that Poetry's table requires at run time, by name, and `python`."""
     found: dict[str, Any] = pyproject.get("tool", {}).get("poetry", {}).get("dependencies", {})
     return found
 
@@ -448,7 +448,7 @@ def _of_pipfile(folder: Path) -> _Declared | None:
 
 
 def _of_tables(file: Path, tables: dict[str, Any], version: Callable[[str], str]) -> Iterator[str | Path]:
-    """The lines for `name = "^1.0"` and `name = {version = "^1.0", extras = […], git = …}`."""
+    """The lines for entries such as `name = "^1.0"` and `name = {version = "^1.0", extras = […], git = …}`."""
     for name, said in tables.items():
         table = said if isinstance(said, dict) else {"version": said}
         if name == "python" or not isinstance(said, dict | str) or table.get("optional"):
@@ -465,7 +465,7 @@ def _of_tables(file: Path, tables: dict[str, Any], version: Callable[[str], str]
 
 
 def _poetry_range(text: str) -> str:
-    """As PEP 440 says it: `^3.11` is `>=3.11,<4`, `~3.11` is `>=3.11,<3.12`. Empty for any version."""
+    """The range in the form of PEP 440: `^3.11` is `>=3.11,<4`, `~3.11` is `>=3.11,<3.12`. Empty for any version."""
     parts = [part.strip() for part in text.split(",") if part.strip() not in {"", "*"}]
     found = ",".join(map(_poetry_part, parts))
     return _range(found) if "||" not in text else ""
@@ -490,7 +490,7 @@ def _of_setup_cfg(folder: Path) -> _Declared | None:
 
 
 def _option(folder: Path, name: str) -> str:
-    """An option of setup.cfg; empty if it is not there."""
+    """An option of setup.cfg; empty if it is absent."""
     config = ConfigParser(interpolation=None, strict=False)
     with suppress(ParsingError, UnicodeDecodeError):
         config.read(folder / "setup.cfg", encoding="utf-8")
@@ -498,7 +498,7 @@ def _option(folder: Path, name: str) -> str:
 
 
 def _of_setup_py(folder: Path) -> _Declared | None:
-    """The requirements in setup.py, as far as they are literals. The file is never run."""
+    """The requirements in setup.py, if they are literals. The file is never run."""
     path = folder / "setup.py"
     try:
         tree = ast.parse(path.read_bytes())

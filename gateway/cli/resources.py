@@ -1,4 +1,4 @@
-"""The table of resources: what the API lists, what is shown of each, and what can be done with it."""
+"""The table of resources: what the API lists, which fields are shown, and which actions there are."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _Printed = Callable[[Any, Record], str]
 
 
 def _says(text: str) -> _Printed:
-    """Prints `text`, in which the options and the fields of the answer replace the names in braces."""
+    """A function that prints `text`, with the names in braces replaced by options and fields of the answer."""
     return lambda answer, options: text.format(**{**(answer or {}), **options})
 
 
@@ -76,7 +76,7 @@ def _start(record: Record) -> str:
 
 
 def _duration(job: Record) -> str:
-    """Of all attempts: from the first start to the end, or until now."""
+    """The duration of all attempts: from the first start to the end, or until now."""
     return took(job["started_at"], job["finished_at"])
 
 
@@ -95,7 +95,7 @@ def _interval(schedule: Record) -> str:
 
 
 def _work(schedule: Record) -> str:
-    """Its name; else the spider and where it starts."""
+    """The schedule's name, or else the spider and its first start URL."""
     return str(schedule["name"] or f"{schedule['spider'] or ''} {_start(schedule) or schedule['site'] or ''}".strip())
 
 
@@ -275,7 +275,7 @@ JOBS = Resource(
             "POST /jobs/{id}/pause?begin_anew={begin_anew}",
             "Have a crawl wait until it is resumed; it frees its slot.",
             _paused,
-            (flag("begin_anew", "Also where it cannot go on later, and begins anew."),),
+            (flag("begin_anew", "Even if it cannot continue later, and has to begin anew."),),
             alone="pause",
             many=True,
         ),
@@ -400,7 +400,7 @@ _SITE_OPTIONS = (
     option("payload", "Further parameters for the spider.", metavar="JSON|@FILE"),
     option("expect", "What each run must find: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),
 )
-_FORCE = option("force", "With its targets.", "--force", kind=bool)
+_FORCE = option("force", "Delete its targets, too.", "--force", kind=bool)
 
 SITES = Resource(
     name="sites",
@@ -425,7 +425,7 @@ SITES = Resource(
         ApiCommand(
             "edit",
             "PATCH /sites/{id}",
-            "Change the given fields; selectors and payload as a whole.",
+            "Change the given fields. Selectors and payload are replaced as a whole.",
             _SITE_LINE,
             _SITE_OPTIONS,
             _site,
@@ -473,7 +473,7 @@ _TARGET_OPTIONS = (
     option("location", "Where.", "--location", "-l"),
     option("frequency", "How often. Default: as often as the site.", metavar="CRON|MINUTES"),
     option("timezone", "The time zone of cron. Default: UTC."),
-    option("results_wanted", "End with so many.", "--results", kind=int),
+    option("results_wanted", "End after this many results.", "--results", kind=int),
     option("is_remote", "Only remote postings, or only others.", "--remote/--on-site", kind=bool),
     option("enabled", "Run it by itself.", "--enable/--disable", kind=bool),
 )
@@ -500,7 +500,7 @@ TARGETS = Resource(
             (_OF_SITE, *_TARGET_OPTIONS),
             _target,
         ),
-        ApiCommand("edit", "PATCH /targets/{id}", "Change what is named.", _TARGET_LINE, _TARGET_OPTIONS, _target),
+        ApiCommand("edit", "PATCH /targets/{id}", "Change the given fields.", _TARGET_LINE, _TARGET_OPTIONS, _target),
         ApiCommand(
             "delete", "DELETE /targets/{id}", "Delete it; runs under way go on.", _says("target {id}: deleted")
         ),
@@ -523,8 +523,8 @@ def _invited(answer: Record, _: Record) -> str:
         err.print(warning, style="yellow", soft_wrap=True)
     if answer["needs"]:
         needs = ", ".join(answer["needs"])
-        err.print(f"Set there first, for users of this node alone: {needs}", style="yellow", soft_wrap=True)
-    err.print("Run this on the other machine. It is good once, and what it answers has Scrapyd's password.")
+        err.print(f"First set these there, with users for this node alone: {needs}", style="yellow", soft_wrap=True)
+    err.print("Run this on the other machine. It works once, and its answer contains Scrapyd's password.")
     return f"DISCOVERYBOT_KEY={answer['token']} discoverybot join {gateway_url()} NAME"
 
 
@@ -549,8 +549,8 @@ NODES = Resource(
             "Let another machine become a node, once: prints the command that makes it one.",
             _invited,
             options=(
-                option("minutes", "How long the invitation is good. Default: an hour.", kind=int),
-                option("note", "For whom it is."),
+                option("minutes", "Minutes for which the invitation is valid. Default: an hour.", kind=int),
+                option("note", "A note: who it is for."),
             ),
         ),
         ApiCommand(
@@ -586,7 +586,7 @@ _LATEST = _says("{name}: {latest} is the latest")
 
 
 def _versions(project: Record) -> str:
-    """The latest one is marked."""
+    """The versions, with a star at the latest."""
     return " ".join(f"{one}*" if one == project["latest"] else one for one in project["versions"])
 
 
@@ -623,18 +623,18 @@ PROJECTS = Resource(
 )
 
 
-# --- what a project gives to its crawls
+# --- variables and settings that a project gives to its crawls
 
 
 def require_project(api: Api, name: str, hint: str = "") -> None:
-    """Raise `ApiError` if there is no such project: else a misspelt one would just have no spiders."""
+    """Raise `ApiError` if there is no such project: otherwise a misspelt one would seem to have no spiders."""
     known = [project["name"] for project in api.get("/projects")["projects"]]
     if name.lower() not in map(str.lower, known):
         raise ApiError(f"--project: there is no project {name!r}; there is {', '.join(known) or 'none yet'}{hint}")
 
 
 def _of_folder(name: str | None) -> str:
-    """The project, by default that of scrapy.cfg. Raises `BadParameter`."""
+    """The project, by default the one in scrapy.cfg. Raises `BadParameter`."""
     if found := name or project_of_folder(Path.cwd()):
         return found
     raise typer.BadParameter("name one: there is no scrapy.cfg here that does", param_hint="--project")
@@ -646,7 +646,7 @@ def _deployed(api: Api, options: Record) -> None:
 
 
 def _variable(value: str | None = None, *, secret: bool = False, ahead: bool = False) -> Record:
-    """The value comes from stdin if it is not an argument, because other users of this machine can see arguments."""
+    """The body with the value. Without an argument it is read from stdin, because other users can see arguments."""
     del ahead
     return {"value": read_secret("value") if value is None else value, "secret": secret}
 
@@ -666,17 +666,17 @@ VARIABLES = Resource(
     empty="no variables: `{program} env set NAME VALUE --project {project}` sets one",
     cells={"value": lambda variable: "***" if variable["secret"] else variable["value"]},
     actions=(
-        ApiCommand("list", "GET /projects/{project}/env", "Those of a project.", options=(_OF_PROJECT,)),
+        ApiCommand("list", "GET /projects/{project}/env", "The variables of a project.", options=(_OF_PROJECT,)),
         ApiCommand(
             "set",
             "PUT /projects/{project}/env/{id}",
-            "Set one, for attempts that begin from now on.",
+            "Set a variable for attempts that begin from now on.",
             _says("{id}: set"),
             (
                 argument("value", "VALUE", "Its value. Default: asked for, or read from stdin.", default=None),
                 _OF_PROJECT,
                 flag("secret", "Never show it again."),
-                flag("ahead", "Also if the project is not deployed yet."),
+                flag("ahead", "Even if the project is not deployed yet."),
             ),
             _variable,
             before=_deployed,
@@ -698,7 +698,7 @@ def _call(entry: Record) -> str:
 
 
 def _cut(value: str) -> str:
-    """An id as tables show it; names in full."""
+    """A shortened id, as tables show it. Names stay whole."""
     return value[:ID_SHOWN] if _ID.fullmatch(value) else value
 
 

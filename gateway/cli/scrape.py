@@ -14,7 +14,7 @@ from gateway.cli.options import LEVEL, URL, argument, flag, option, taking
 from gateway.cli.resources import SITES
 from gateway.cli.terminal import Record, counted, err, gateway_url, given, new_table, out, program
 
-#: Longest that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and a little more.
+#: Most seconds that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and some more.
 _PATIENCE = 630.0
 #: Results shown in a table.
 _SHOWN = 25
@@ -26,7 +26,7 @@ _STATUSES = {"succeeded": "finished", "partial": "partial"}
     SITES.parameter("site_name"),
     argument("search_term", "TERM", "What to search for.", default=None),
     option("location", "Where."),
-    option("results_wanted", "End with so many.", "--results", kind=int, min=1),
+    option("results_wanted", "End after this many results.", "--results", kind=int, min=1),
     option("is_remote", "Only remote postings, or only others.", "--remote/--on-site", kind=bool),
     flag("sync", "In one request: up to 25 results, and no log."),
     flag("as_json", "All results as JSON lines, to stdout.", "--json"),
@@ -75,7 +75,7 @@ def _post(api: Api, body: dict[str, Any], **options: Any) -> Any:
 
 
 def _advice(detail: Any) -> str:
-    """What to do about a refusal, if the details of the answer say enough."""
+    """What to do about a refusal, if the details of the answer show that."""
     known = detail if isinstance(detail, dict) else {}
     if task := known.get("task_id"):
         return f"\nTo watch it: {program()} logs -f {task}\nTo fetch its results: {program()} items {task}"
@@ -109,7 +109,7 @@ def _show(run: dict[str, Any]) -> None:
 
 
 def _cell(field: str, result: Record) -> str:
-    """A posting's place and salary are documents with their own wording in them."""
+    """The text of a field. Place and salary of a posting are objects that contain their own text."""
     value = result.get(field)
     if isinstance(value, dict):
         parts = _pay(value) if "currency" in value else ", ".join(str(part) for part in value.values() if part)

@@ -1,4 +1,4 @@
-"""`discoverybot skill`: what a tool has to know that writes spiders for the platform."""
+"""`discoverybot skill`: what a tool that writes spiders for the platform has to know."""
 
 from __future__ import annotations
 

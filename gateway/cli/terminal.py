@@ -1,4 +1,4 @@
-"""Where all commands write to, where the gateway is, and how times are shown."""
+"""Where all commands write, where the gateway is, and how times are shown."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Visible(Console):
 
 # names from outside are shown unchanged: `[/b]` is no markup, and `:key:` no emoji
 _console = partial(_Visible, highlight=False, markup=False, emoji=False)
-#: Columns of what is piped somewhere: nothing is cut there.
+#: Columns of piped output: nothing is cut there.
 _PIPED = 100_000
 
 
@@ -77,7 +77,7 @@ def _is_terminal() -> bool:
 out = _console()
 err = _console(stderr=True)
 
-#: Our own marks where the encoding of the output lacks them, each as wide as the mark.
+#: Replacements of the same width for our own marks, if the encoding of the output lacks these.
 _PLAIN = {"…": "~", "→": ">", "✓": "+", "✗": "x", "·": "-", "─": "-", "–": "-", "—": "-"}
 
 
@@ -90,13 +90,13 @@ def _spelled_out(error: UnicodeError) -> tuple[str, int]:
 
 
 def prepare_output() -> None:
-    r"""Have stdout and stderr write `\xe9` where they would raise an error, because their encoding has no é. Fit
-    tables into `COLUMNS` if it is set, else into the terminal.
+    r"""Make stdout and stderr write `\xe9` instead of raising an error if their encoding has no é. Fit tables into
+    `COLUMNS` if it is set, else into the terminal.
     """
     codecs.register_error("discoverybot", _spelled_out)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # a pipe in the place of a file refuses to say where it is, when the change is made
+            # if stdout is a pipe in place of a file, asking for its position fails
             with suppress(OSError):
                 stream.reconfigure(errors="discoverybot")
     columns = os.environ.get("COLUMNS", "")
@@ -107,13 +107,13 @@ def prepare_output() -> None:
 
 
 Record = dict[str, Any]
-#: What makes a cell of a record.
+#: Makes a cell from a record.
 Cell = Callable[[Record], Any]
 
 
-#: The characters of an id that are shown. Commands take the beginning of an id for all of it.
+#: Most characters of an id that are shown. Commands accept the beginning of an id.
 ID_SHOWN = 8
-#: Columns between two columns of a table, how narrow one becomes that gives way, and the last of them for others.
+#: Columns of space between two columns; least width of a column that can shrink; the same for the last column.
 _GAP, _LEAST, _LAST = 2, 10, 12
 _COLUMN = re.compile(r"(?P<leaves>[0-9]?)(?P<form>[>*]?)(?P<head>.*) (?P<field>[^: ]+):?(?P<shape>[a-z]*)")
 
@@ -121,9 +121,9 @@ _COLUMN = re.compile(r"(?P<leaves>[0-9]?)(?P<form>[>*]?)(?P<head>.*) (?P<field>[
 class _Column(NamedTuple):
     head: str
     show: Cell
-    #: `>` moves it to the right, a `*` lets it give way.
+    #: `>` aligns it to the right; `*` lets it shrink.
     form: str
-    #: Where not all columns have room, the one with the highest number is left out first; 0 stays.
+    #: If there is too little room, the column with the highest number is left out first; 0 always stays.
     leaves: int
 
     def line(self, text: Text, width: int) -> Text:
@@ -148,7 +148,7 @@ class RecordTable(NamedTuple):
             yield line
 
     def _fitting(self, room: int) -> dict[int, int]:
-        """The columns that are shown, by their places, and how wide each is."""
+        """The columns that are shown, by index, with their widths."""
         widths = {place: max(row[place].cell_len for row in self.rows) for place in range(len(self.columns))}
         while True:
             space = room - _GAP * (len(widths) - 1)
@@ -161,7 +161,7 @@ class RecordTable(NamedTuple):
             del widths[leaving]
 
     def _squeezed(self, widths: dict[int, int], space: int, last: int) -> dict[int, int]:
-        """The widths, made smaller until they fit, or until no column can give way any more."""
+        """The widths, reduced until they fit, or until no column can shrink further."""
         fitting, soft = dict(widths), [place for place in widths if self.columns[place].form == "*"]
         least = {place: last if place == max(widths) else _LEAST for place in soft}
         while sum(fitting.values()) > space:
@@ -175,9 +175,10 @@ class RecordTable(NamedTuple):
 def new_table(columns: str, records: Iterable[Record], **cells: Cell) -> RecordTable:
     """Each record is a line. `columns` has heads and fields: `JOB job_id:id, *START start, 2>AGE created_at:age`.
 
-    A `*` lets a column be cut where the terminal is narrow, a `>` moves it to the right. Columns with a number are
-    left out where there is too little room, the highest number first. A field is shown as it is, as an id that is cut
-    (`:id`), a time (`:time`), its age (`:age`) or an address (`:url`), or by the one of `cells` that has its name.
+    A column with `*` is cut if the terminal is narrow; one with `>` is aligned to the right. Columns with a number
+    are left out if there is too little room, the highest number first. A field is shown as it is, as an id that is
+    cut (`:id`), a time (`:time`), its age (`:age`) or an address (`:url`). If `cells` has a function with its name,
+    that makes the cell.
     """
     made = list[_Column]()
     for found in map(_parts_of, columns.split(", ")):
@@ -204,20 +205,20 @@ def _cell(field: str, form: Callable[[Any], str], record: Record) -> str:
 
 
 def print_json(document: Any) -> None:
-    """One document, and nothing in it that a terminal obeys."""
+    """Print one document as JSON that no terminal interprets."""
     text = json.dumps(document, indent=2, ensure_ascii=not out.encoding.startswith("utf"))
     out.print(visible_json(text), soft_wrap=True)
 
 
 def _end_without_reader(console: Console) -> None:
-    """End without an error when the reader of the output has closed it: `| head` has read enough."""
+    """End without an error if the reader of the output has closed it: `| head` has read enough."""
     discard(console.file)
     if not console.stderr:
         raise SystemExit(0)
 
 
 def discard(stream: IO[str]) -> None:
-    """Throw away what is still buffered. Otherwise the interpreter complains when it ends."""
+    """Discard what is still buffered. Otherwise the interpreter complains when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -238,8 +239,8 @@ def stdout_bytes() -> Iterator[BinaryIO]:
 
 
 def program() -> str:
-    """What to type to run us again: what uv was told, else our name where the shell finds it, else the path from the
-    present folder.
+    """The command that runs this program again: as uv was called, else our name if the shell finds it, else the path
+    relative to the current folder.
     """
     if by_uv := _by_uv():
         return by_uv
@@ -249,7 +250,7 @@ def program() -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-#: Commands of uv that run us in an environment which the shell does not know, as they see themselves.
+#: Commands of uv that run us in an environment which the shell does not know: how uv's process looks → what to type.
 _UV_COMMANDS = {("uv", "tool", "uvx"): "uvx", ("uv", "tool", "run"): "uv tool run", ("uv", "run"): "uv run"}
 
 
@@ -269,7 +270,7 @@ def _by_uv() -> str | None:
 
 
 def given(**fields: Any) -> Record:
-    """Those that have a value."""
+    """The fields that have a value."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -53,7 +53,7 @@ SERVER_ERROR, BROKEN_LINK = "server error", "broken link"
 NO_TITLE, NO_DESCRIPTION, REDIRECT = "no title", "no description", "redirect"
 _RANK = (SERVER_ERROR, BROKEN_LINK, NO_TITLE, NO_DESCRIPTION, REDIRECT)
 _STYLES = {SERVER_ERROR: "bold red", BROKEN_LINK: "red", REDIRECT: "dim"}
-#: The level of no line of the demo's log.
+#: A level that no line of the demo's log has.
 _NO_LINE = "CRITICAL"
 #: The site has broken pages: a crawl that finds them is a good one.
 _GOOD = frozenset({ExitCode.OK, ExitCode.PARTIAL})
@@ -84,7 +84,7 @@ def demo(*, verbose: bool) -> None:
 
 
 def _site_url(site: subprocess.Popen[str]) -> str:
-    """The first line that it prints ends with its URL."""
+    """The site's URL, which is at the end of the first line that it prints."""
     words = site.stdout.readline().split() if site.stdout else []
     url = next((word for word in words if word.startswith("http://")), None)
     if url is None:
@@ -104,7 +104,7 @@ def _crawl(api: Api, url: str, level: str | None) -> tuple[ExitCode, list[PageFi
 
 
 def findings(items: list[dict[str, Any]]) -> list[PageFinding]:
-    """What is wrong with a site, from the items of `seo`; the worst first."""
+    """What is wrong with a site according to the items of `seo`; the worst first."""
     found = [finding for item in items for finding in _OF_TYPE[item["type"]](item)]
     return sorted(found, key=lambda finding: (_RANK.index(finding.kind), finding.page))
 
@@ -127,7 +127,7 @@ _OF_TYPE: dict[str, Callable[[dict[str, Any]], Iterator[PageFinding]]] = {"broke
 
 
 def findings_table(found: list[PageFinding]) -> Table:
-    """In the order given; pages by their path."""
+    """The findings in the given order, with pages by their path."""
     table = Table(title=counted(len(found), "finding"), title_justify="left", header_style="bold")
     for name in ("Finding", "Page", "Detail"):
         table.add_column(name, overflow="fold")

@@ -68,8 +68,8 @@ def progress_line(status: str, progress: dict[str, Any]) -> Text:
 
 @define(eq=False, repr=False, slots=False)
 class LogLines:
-    """Prints lines of a log; on a terminal, unless all are wanted (`whole`), a line in place of Scrapy's setup, and
-    one in place of its statistics. End with `flush`.
+    """Prints lines of a log. On a terminal, one line stands for Scrapy's setup and one for its statistics, unless
+    `whole` is true. Call `flush` at the end.
     """
 
     _console: Console
@@ -95,7 +95,7 @@ class LogLines:
         return folded_as(entry.get("logger"), entry["level"], entry["msg"], self._held_as, cont=cont)
 
     def flush(self) -> None:
-        """Print what was held back."""
+        """Print the lines that were held back."""
         if len(self._held) > 1:
             what = f"… {len(self._held)} lines of Scrapy's {self._held_as} (`logs --full` shows them)"
             self._held = [Text(what, style="dim")]
@@ -106,10 +106,10 @@ class LogLines:
 
 @define(eq=False, repr=False, slots=False)
 class TerminalLog:
-    """Shows events on `console`; the progress line only where it is a terminal."""
+    """Shows events on `console`. The progress line is only shown if that is a terminal."""
 
     _console: Console
-    #: Fold nothing.
+    #: Whether to print Scrapy's setup and statistics in full.
     _whole: bool = False
     _lines: LogLines = field(init=False)
     _status: str = field(init=False, default="pending")

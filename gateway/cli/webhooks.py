@@ -1,4 +1,4 @@
-"""`discoverybot webhook-secret`: with what the calls of webhooks are signed."""
+"""`discoverybot webhook-secret`: the secret with which calls of webhooks are signed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _SECRET = "/webhooks/secret"  # noqa: S105 - an address
 
 @taking(
     flag("new", "Make a new one."),
-    option("keep_hours", "With --new: calls are signed with the one before for so long, too. Default: 24.", kind=int),
+    option(
+        "keep_hours", "With --new: hours in which calls are also signed with the previous one. Default: 24.", kind=int
+    ),
     option("user_id", "Whose webhooks. Default: yours.", "--user", metavar="USER"),
     JSON,
     URL,

@@ -102,7 +102,7 @@ def _drain(stack: Stack, front: Path, site: Site) -> None:
     wait_until(lambda: stack.status(job_id)["status"] != "pending", what="the node's work")
     key = {"DISCOVERYBOT_URL": stack.url, "DISCOVERYBOT_KEY": stack.http.headers["Authorization"][7:]}
     drained = _cli(front, "nodes", "drain", "east", "--wait", "--timeout", "90", **key)
-    assert drained.stdout == "east: draining; its machine may go\n", drained.stderr
+    assert drained.stdout == "east: draining; its machine can be removed\n", drained.stderr
     ended = stack.status(job_id)
     assert ended["status"] == "finished"
     items = stack.http.get(f"{stack.url}/jobs/{job_id}/items", params={"format": "jsonl"}).text.splitlines()

@@ -63,7 +63,7 @@ def test_a_drained_node_is_waited_for_and_each_reason_is_told_once(gateway: Stan
     answers = [Answer(202, BUSY), Answer(202, BUSY), Answer(503, AWAY), Answer(202, SHIPPING), Answer(200, EMPTY)]
     gateway.says("POST /nodes/n1/drain", *answers)
     done = run("nodes", "drain", "n1", "--wait")
-    assert (done.returncode, done.stdout) == (0, "n1: draining; its machine may go\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "n1: draining; its machine can be removed\n"), done.stderr
     assert done.stderr.splitlines() == [
         "waits for crawls that run there: 2",
         "waits for an answer: MongoDB is away",
