@@ -1,4 +1,4 @@
-"""The negative control: a beat that puts an occurrence behind its schedule before there is a job for it."""
+"""The negative control: a beat that advances a schedule past an occurrence before it has made the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.worker.beat import MongoScheduler
 
 
 class AdvanceFirst(Scheduling):
-    """As most schedulers do it. A beat that dies in between has lost the occurrence."""
+    """Advances first, as most schedulers do. If the beat dies in between, the occurrence is lost."""
 
     def _fire(self, schedules: Sequence[Schedule], end: float) -> Settled:
         jobs = self.decide(schedules, end)

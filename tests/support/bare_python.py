@@ -1,6 +1,6 @@
-"""An interpreter as it is in a Python environment that holds Scrapy alone: `python bare_python.py -c … | -m …`.
+"""An interpreter of an environment that has only Scrapy: `python bare_python.py -c … | -m …`.
 
-What is installed here besides Scrapy, and what Scrapy needs, cannot be imported.
+Packages that are installed here but are neither Scrapy nor required by it cannot be imported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _needed(distribution: str, found: set[str]) -> set[str]:
 
 
 class OnlyScrapy:
-    """The finder in the place of all others."""
+    """A finder that replaces all others."""
 
     def __init__(self, others: list[Any]) -> None:
         self._others = others

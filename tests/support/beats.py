@@ -1,4 +1,4 @@
-"""Beats as real processes on real stores, to be killed, started again, and told a wrong time."""
+"""Beats as real processes on real stores. Tests kill them, start them again, and set their clocks wrong."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _SCHEDULER = "gateway.worker.beat:MongoScheduler"
 
 
 class Beat:
-    """One beat, and its machine's clock."""
+    """One beat, with a clock of its own."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], scheduler: str) -> None:
         home.mkdir(parents=True)
         self._log = home / "beat.log"
         self._clock = home / "clock"
-        # a pid file would be there still after a kill
+        # a pid file would remain after a kill
         self._arguments = ("--quiet", "-A", "celery_app", "beat", "--scheduler", scheduler, "--pidfile", "")
         self._environment = {**environment, "WRONG_CLOCK": str(self._clock)}
         self.turn(0)
         self._process: WarmProcess | None = None
-        #: How often it was ended by a signal, whoever sent it.
+        #: How often it was ended by a signal.
         self.killed = 0
 
     def turn(self, seconds: int) -> None:
-        """Its wall clock is ahead by that from now on, in the middle of whatever it does (`wrong_clock.py`)."""
+        """Set its wall clock ahead by `seconds` from now on, at whatever step it is (`wrong_clock.py`)."""
         fresh = self._clock.with_suffix(".new")
         fresh.write_text(f"{seconds:+d}\n")
         fresh.replace(self._clock)
@@ -68,7 +68,7 @@ class Beat:
 
 
 class Beats(threading.Thread):
-    """Some beats, each of which is started again once it has been killed."""
+    """Several beats. Each is started again after it has been killed."""
 
     def __init__(self, beats: list[Beat]) -> None:
         super().__init__(daemon=True)
@@ -96,12 +96,12 @@ class Beats(threading.Thread):
                 for beat in self.beats:
                     if beat.has_ended():
                         beat.start()
-        except BaseException as error:  # noqa: BLE001 - told to the test, which fails with it
+        except BaseException as error:  # noqa: BLE001 - passed on to the test, which fails with it
             self.failure = error
 
 
 class Arena:
-    """Stores, and beats at them."""
+    """The stores, and beats that use them."""
 
     def __init__(self, home: Path, mongo: str, redis: str, broker: StoreProcess) -> None:
         self.home, self.mongo, self.broker = home, mongo, broker
@@ -126,14 +126,14 @@ class Arena:
         )
 
     def die_at(self, *points: str) -> None:
-        """Whoever comes to one of these crash points first."""
+        """Kill the first beat that reaches one of these crash points."""
         for point in points:
             (self.plan / point).touch()
 
     def stand_still_at(self, *points: str) -> None:
-        """As `die_at`, but by SIGSTOP."""
+        """As `die_at`, but stop the beat with SIGSTOP."""
         for point in points:
-            # in one step: who finds it empty dies
+            # written in one step: a beat that found the file empty would die
             fresh = self.plan.with_name(f"{point}.new")
             fresh.write_text("SIGSTOP")
             fresh.replace(self.plan / point)

@@ -1,4 +1,4 @@
-"""A platform whose stores and broker are the test's own, to be killed, frozen, emptied and brought back."""
+"""A platform with stores and a broker of the test's own, which the test can kill, freeze, empty and start again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Platform(NamedTuple):
     stack: Stack
     mongo: StoreProcess
     redis: StoreProcess
-    #: A Redis of its own: what is kept in the other one is not away with it.
+    #: A separate Redis, so that the other one keeps its data when this one is away.
     broker: StoreProcess
-    #: Empty, unless somebody is to die (`gateway/crash_points.py`).
+    #: Empty, unless a process is to be killed (`gateway/crash_points.py`).
     plan: Path
 
     def die_at(self, point: str) -> Path:
-        """Whoever comes there first; the file is gone once it is dead."""
+        """Kill the first process that reaches this point. The returned file is gone once the process is dead."""
         path = self.plan / point
         path.touch()
         return path

@@ -1,4 +1,4 @@
-"""A worker whose every thread is at work while its broker goes away."""
+"""A worker that loses its broker while each of its threads runs a task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ THREADS = 3
 
 
 class BusyWorker:
-    """What it does and says is kept in `home`. `door`: where it finds its broker, if not where its senders do."""
+    """Notes and logs are in `home`. `door` is the worker's address of the broker, if it differs from that
+    of senders.
+    """
 
     def __init__(self, broker_url: str, queue: str, home: Path, *, door: str = "") -> None:
         self._broker_url = broker_url
@@ -50,8 +52,8 @@ class BusyWorker:
             worker.wait(60)
 
     def finish_during(self, absence: AbstractContextManager[None], *, unnoticed: bool = False) -> None:
-        """Has a task on each thread, and all of them end while there is nobody to tell. `unnoticed`: a broker that
-        need not answer to be told.
+        """Run a task on each thread, and let all of them end while the broker is away, so that they cannot be
+        acknowledged. With `unnoticed`, do not wait until the worker has noticed that.
         """
         end = self._occupy()
         said = self._complaints()
@@ -61,12 +63,14 @@ class BusyWorker:
             wait_until(lambda: unnoticed or self._complaints() > said, what=f"a word about the broker in {self._log}")
 
     def check_works(self) -> None:
-        """On every thread, at once. The notes are for a dead connection nobody knows of, which eats some."""
+        """Check that all threads work at once. More tasks are sent than needed, because a dead connection
+        loses some.
+        """
         self._send("note", *((f"note-{self._rounds}-{number}",) for number in range(2 * THREADS)))
         self._occupy().touch()
 
     def _occupy(self) -> Path:
-        """Makes every thread busy until there is the file that is returned."""
+        """Keep every thread busy until the returned file exists."""
         self._rounds += 1
         end = self._home / f"end-{self._rounds}"
         names = [f"hold-{self._rounds}-{number}" for number in range(THREADS)]

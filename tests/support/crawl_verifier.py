@@ -1,4 +1,4 @@
-"""Crawls that have pages of their own, and what became of each: by the site's access log, and by its documents.
+"""Crawls with pages of their own, and the result of each, from the site's access log and from the documents.
 
     with CrawlVerifier(stack, site) as verifier:
         verifier.begin(50)
@@ -6,7 +6,7 @@
         verifier.wait()
         record("Broker away", "60 s, 50 crawls", recovered=…, **verifier.verdict())
 
-A crawl is *lost* if it has no complete run that is told as such, and *doubled* if it has more than one.
+A crawl is *lost* if no complete run of it is reported as complete, and *doubled* if there is more than one such run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from stack import FINAL, Stack
 from gateway.jobs.dedupe import Entry
 from gateway.stores.redis import dedupe_key
 
-#: Documents asked for at a time.
+#: Documents that one query reads.
 _BATCH = 500
-#: What a document has no more once it is final and settled.
+#: Fields that a job must not have any more when it is final and settled.
 _PASSING = ("assignment", "attend_at", "lane", "live_key", "waiting_reason")
 
 
@@ -43,22 +43,22 @@ class Verdict(TypedDict):
 class Crawl(NamedTuple):
     number: int
     paths: tuple[str, ...]
-    #: The status that it is to end with. Only one that finishes is looked at for being complete.
+    #: The expected status. Only a crawl that finishes is checked for completeness.
     expected: str
 
 
 class CrawlVerifier:
     def __init__(self, stack: Stack, site: Site, *, pages: int = 3) -> None:
-        """Each crawl has so many `pages`."""
+        """`pages` is the number of pages of each crawl."""
         self.stack, self.site = stack, site
         self.client = PatientClient(stack)
         self._pages = pages
-        #: Tells its crawls from those of another verifier of the same stack.
+        #: Distinguishes its crawls from those of another verifier of the same stack.
         self._name = secrets.token_hex(4)
         self.crawls: list[Crawl] = []
         #: The job of each crawl, by its number, once it was accepted.
         self.jobs: dict[int, str] = {}
-        #: Those that were not accepted, and must not run.
+        #: Crawls that were not accepted, and must not run.
         self.refused: set[Crawl] = set()
         self._mongo = pymongo.MongoClient[dict[str, Any]](
             stack.environment()["MONGO_URI"], serverSelectionTimeoutMS=1000, tz_aware=True
@@ -72,7 +72,7 @@ class CrawlVerifier:
         self._mongo.close()
 
     def prepare(self, expected: str = "finished") -> tuple[Crawl, str]:
-        """Pages for one more crawl, and its start URL, for those who ask for it themselves (see `accept`)."""
+        """Make pages for one more crawl, and return its start URL. The caller requests it itself (see `accept`)."""
         number = len(self.crawls)
         start = f"/{self._name}/{number}/"
         leaves = [f"{start}{page}" for page in range(1, self._pages)]
@@ -88,7 +88,7 @@ class CrawlVerifier:
         self.refused.add(crawl)
 
     def begin(self, count: int, *, at_once: int = 1, expected: str = "finished", **fields: Any) -> list[Crawl]:
-        """Ask for crawls until each is accepted, `at_once` at a time; returns once all are."""
+        """Request `count` crawls, `at_once` at a time, and repeat each until it is accepted."""
 
         def ask(prepared: tuple[Crawl, str]) -> Crawl:
             crawl, url = prepared
@@ -100,19 +100,19 @@ class CrawlVerifier:
             return list(users.map(ask, prepared))
 
     def begun(self, count: int = 1, **fields: Any) -> float:
-        """Seconds from when a user asks for so many crawls until the first of them begins."""
+        """Seconds from a user's request for `count` crawls until the first of them begins."""
         asked = time.monotonic()
         return self.wait_for_visit(self.begin(count, **fields), after=asked)
 
     def first_visit(self, crawls: Iterable[Crawl], *, after: float = 0.0) -> float | None:
-        """When one of them was first seen at the site, by the monotonic clock."""
+        """When one of them was first seen at the site (monotonic time)."""
         paths = {path for crawl in crawls for path in crawl.paths}
         return next(
             (visit.at for visit in list(self.site.access_log) if visit.at > after and visit.path in paths), None
         )
 
     def wait_for_visit(self, crawls: Iterable[Crawl], *, after: float, timeout: float = 120.0) -> float:
-        """How long after `after` (monotonic) the first of them goes on, in seconds."""
+        """Seconds after `after` (monotonic time) until the first of the crawls visits the site again."""
         crawls, deadline = list(crawls), time.monotonic() + timeout
         while (at := self.first_visit(crawls, after=after)) is None:
             assert time.monotonic() < deadline, f"no crawl went on within {timeout} s"
@@ -120,7 +120,7 @@ class CrawlVerifier:
         return at - after
 
     def wait(self, *, timeout: float = 150.0) -> None:
-        """Until all are final and settled, and hold nothing."""
+        """Wait until all crawls are final and settled, and hold nothing."""
         deadline = time.monotonic() + timeout
         while left := self._left():
             assert time.monotonic() < deadline, f"not over after {timeout} s: {left[:5]} ({len(left)} in all)"
@@ -131,10 +131,10 @@ class CrawlVerifier:
         assert self.verdict() == Verdict(lost=0, doubled=0)
 
     def verdict(self, *, retried: bool = False) -> Verdict:
-        """Of crawls that are over. Unless attempts may have been `retried`, no page may be visited twice: an attempt
-        that a busy node has not taken in time costs nobody anything.
+        """The result of crawls that are over. A page may be visited twice only if attempts may have been `retried`.
+        An attempt that a busy node has not taken in time visits none.
 
-        Fails where documents contradict themselves or each other.
+        Fails if documents contradict themselves or each other.
         """
         assert len(set(self.jobs.values())) == len(self.jobs) == len(self.crawls) - len(self.refused)
         visits = Counter(visit.path for visit in list(self.site.access_log))
@@ -165,7 +165,7 @@ class CrawlVerifier:
                 yield self.crawls[numbers[job["_id"]]], job
 
     def _left(self) -> list[str]:
-        """What is not over yet, or not to be seen for now."""
+        """Descriptions of what is not over yet, or cannot be seen at the moment."""
         try:
             known = {job["_id"]: complaint(job) for _, job in self._documents()}
             held = self._held()
@@ -175,21 +175,21 @@ class CrawlVerifier:
         return [*missing, *filter(None, known.values()), *held]
 
     def _held(self) -> list[str]:
-        """What our jobs hold beside their documents."""
+        """Descriptions of what our jobs hold beside their documents."""
         ours = set(self.jobs.values())
         found = self._database["holds"].find({"holders": {"$exists": True}})
-        # tests also make some that nobody can read
+        # tests also make some that cannot be read
         holds = [hold for hold in found if isinstance(hold["holders"], dict)]
         holders = [(attempt, hold["_id"]) for hold in holds for attempt in hold["holders"]]
         return [f"{holder} holds {what}" for holder, what in holders if holder.partition("-")[0] in ours]
 
     def _items(self) -> Counter[tuple[str, int]]:
-        """By job and attempt."""
+        """Numbers of items by job and attempt."""
         ids = (item["_id"].split(":") for item in self._database["items"].find({}, {"_id": 1}))
         return Counter((job_id, int(attempt)) for job_id, attempt, _ in ids)
 
     def _look_at_keys(self) -> None:
-        """No dedupe key names anything but the job of its crawl, or a job that has nothing to show."""
+        """Check that a dedupe key names the job of its crawl, and only if that job has results."""
         with redis.Redis.from_url(self.stack.environment()["REDIS_URL"]) as client:
             for _, job in self._documents():
                 key = dedupe_key(job["user_id"], job["spec"]["spider"], job["fingerprint"])
@@ -199,7 +199,9 @@ class CrawlVerifier:
 
 
 def complaint(job: dict[str, Any]) -> str | None:
-    """Why a job is not over; its document contradicts itself, or something is still to be done."""
+    """Why a job is not over: its document contradicts itself, or something is still to be done. `None` if
+    it is over.
+    """
     name = f"{job['_id']} ({job['status']})"
     if job["status"] not in FINAL:
         return f"{name} waits: {job.get('waiting_reason')}"

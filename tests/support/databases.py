@@ -1,4 +1,4 @@
-"""Empty databases that have all indexes: to make these takes three times as long as to empty the collections."""
+"""Empty databases with all indexes. Creating the indexes takes three times as long as emptying the collections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.stores.indexes import INDEXES, ensure_indexes
 
 
 class Databases:
-    """Of one server. What one test has filled is emptied and given to a later one."""
+    """The databases of one server. A database that a test has filled is emptied and used again by a later test."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -31,7 +31,7 @@ class Databases:
 
     @contextmanager
     def lent(self) -> Iterator[str]:
-        """The name of one, which nobody may use any more once it is given back."""
+        """The name of an empty database. It must not be used after the block."""
         name = self._empty.pop() if self._empty else self._new()
         yield name
         used = self._client[name]

@@ -1,4 +1,4 @@
-"""Ended crawls of one user, and what becomes of them in a dataset."""
+"""Ended crawls of one user, and their effect on a dataset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BEGAN = datetime(2026, 6, 1, 9, tzinfo=UTC)
 
 
 class DatasetRuns:
-    """Makes ended crawls of one user, and folds them."""
+    """Makes ended crawls of one user, and folds them into the dataset."""
 
     def __init__(self, database: Any, user: str | None = None) -> None:
         self.parts = Container()
@@ -36,7 +36,7 @@ class DatasetRuns:
         self.hours = 0
 
     def crawl(self, rows: list[dict[str, Any]], **facts: Any) -> str:
-        """A crawl that has found these items, and is due."""
+        """Make a crawl with these items that is due to be folded."""
         options = facts.pop("dataset", {"name": "prices", "key": ["sku"]})
         urls = facts.pop("start_urls", ("https://shop.test/",))
         settings = facts.pop("settings", {})
@@ -74,7 +74,7 @@ class DatasetRuns:
         return job.id
 
     def fold(self) -> list[RunState]:
-        """Fold all that is due."""
+        """Fold all runs that are due."""
         states = []
         while due := self.parts[FoldQueue].next_due():
             run = self.parts[Folding].fold_next(due)
@@ -92,7 +92,7 @@ class DatasetRuns:
         return self.parts[DatasetStore].get(self.user, "prices")
 
     def changes(self) -> list[ItemChange]:
-        """All that readers see."""
+        """All changes that readers see."""
         head = self.dataset.head_seq
         plans = self.parts[RunStore].plans(self.dataset.id, 0, head)
         place, found = change_id(self.dataset.id, 1), list[ItemChange]()
@@ -112,7 +112,7 @@ class DatasetRuns:
         return found
 
     def replayed(self) -> dict[str, Any]:
-        """The items by the feed alone."""
+        """The items as they follow from the feed alone."""
         items: dict[str, Any] = {}
         for change in self.changes():
             if change.type is ChangeType.REMOVED:
@@ -123,10 +123,10 @@ class DatasetRuns:
 
 
 def exporting_parts(database: Any, folder: Path) -> Container:
-    """The parts of a worker that writes exports below the folder, and waits for no lease."""
+    """The services of a worker that writes exports below the folder, and waits for no lease."""
     parts = Container()
     hours = itertools.count(366 * 24)
-    # it passes so fast that whatever is put off is due again at the next look
+    # the clock advances so fast that anything postponed is due again at the next check
     parts.database, parts.clock = database, lambda: BEGAN + timedelta(hours=next(hours))
     parts[ExportPlaces] = ExportPlaces(((folder / "out").as_uri(),))
     parts[TableSpace] = TableSpace(folder / "space", 1 << 30)

@@ -1,4 +1,6 @@
-"""The application and what it says of itself, which takes a second to put together: tests share it once one asks."""
+"""The application and its OpenAPI document, which takes a second to make. Tests share it once one of them
+needs it.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
-#: One spider that says which version it is of.
+#: A spider whose item has the project's version.
 SPIDER = """
 import scrapy
 
@@ -27,12 +27,14 @@ def source(package: str, **modules: str) -> dict[str, str]:
 
 
 def folder(path: Path) -> dict[str, str]:
-    """The files of a project that lies in a folder."""
+    """The files of the project in a folder."""
     return {str(file.relative_to(path)): file.read_text() for file in path.rglob("*.py")}
 
 
 def egg(files: Mapping[str, str | bytes], settings: str | None = None) -> bytes:
-    """`settings` is the module that its entry point names; by default that of the first package. Empty for none."""
+    """`settings` is the module that the egg's entry point names, by default that of the first package. Empty for
+    none.
+    """
     module = next(iter(files)).partition("/")[0] + ".settings" if settings is None else settings
     metadata: dict[str, str | bytes] = {"EGG-INFO/PKG-INFO": "Metadata-Version: 2.1\nName: project\nVersion: 1.0\n"}
     if module:

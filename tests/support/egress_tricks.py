@@ -1,12 +1,12 @@
-"""URLs with which people have got servers to fetch what they should not: spellings, wrappers and tricks.
+"""URLs that have made servers fetch what they should not: spellings, wrappers and tricks.
 
-`PORT` stands for the port of a canary that listens on all of this machine's addresses: those of `REACH_LOOPBACK`
-would get there if nobody looked. The others lead to addresses that a test must not depend on, or nowhere.
+`PORT` stands for the port of a canary that listens on all addresses of this machine. Without a check, those in
+`REACH_LOOPBACK` would reach it. The others lead to addresses that a test must not depend on, or nowhere.
 """
 
 from __future__ import annotations
 
-#: Ways to say this machine.
+#: Spellings of this machine's address.
 REACH_LOOPBACK = (
     # dotted, short, decimal, octal, hexadecimal, mixed, padded
     "http://127.0.0.1:PORT/",
@@ -59,7 +59,7 @@ REACH_LOOPBACK = (
     "http://[0:0:0:0:0:ffff:127.0.0.1]:PORT/",
     "http://[::127.0.0.1]:PORT/",
     "http://[::7f00:1]:PORT/",
-    # who is asked, and who is said to be asked
+    # a host that only looks like the one that is asked
     "http://example.com@127.0.0.1:PORT/",
     "http://example.com:80@127.0.0.1:PORT/",
     "http://example.com%2f@127.0.0.1:PORT/",
@@ -91,7 +91,7 @@ REACH_LOOPBACK = (
     "127.0.0.1:PORT/",
 )
 
-#: Addresses of others that are nobody's business: private, shared, reserved, a cloud's own.
+#: Internal addresses of other machines: private, shared, reserved, or of a cloud provider.
 REACH_INSIDE = (
     "http://10.0.0.1/",
     "http://10.1/",
@@ -165,7 +165,7 @@ REACH_INSIDE = (
     "http://redis:6379/",
 )
 
-#: Not for fetching, whatever is behind them.
+#: Not fetchable, whatever they lead to.
 NO_URLS = (
     "file:///etc/passwd",
     "FILE:///etc/passwd",

@@ -1,4 +1,4 @@
-"""The parts that add ended jobs to what is known across runs."""
+"""The services that add ended jobs to what is known across runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def found_error(text: str, count: int = 1, kind: GroupKind = "exception", **fact
 
 
 def add_errors(database: Database[dict[str, Any]], job: Job, *errors: FoundErrors, clock: Clock = utc_now) -> None:
-    """What a tailer and a worker do with the errors of a stored job that has ended."""
+    """Add the errors of a stored job that has ended, as a tailer and a worker would."""
     if errors:
         AttemptErrorStore(database).save(AttemptId(job.id, 1), RunErrors(list(errors)))
     assert not ended_runs(database, clock).add([job]).left

@@ -1,4 +1,4 @@
-"""A plain reader of server-sent events, for tests: just what the specification says, nothing mended."""
+"""A plain reader of server-sent events for tests. It follows the specification exactly, without leniency."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_events(response: httpx2.Response) -> Iterator[Event]:
 
 
 def log_text(events: list[Event]) -> str:
-    """The log that the events tell of, as its file has it."""
+    """The log in these events, as the log's file has it."""
     lines = []
     for event in events:
         if event.event == "log":

@@ -1,4 +1,5 @@
-"""What the fault tests found, a row each: what was injected, what came of it, and how soon all went on.
+"""The results of the fault tests, a row each: what was injected, what was lost or doubled, and how long recovery
+took.
 
 `make faults` names a file in FAULT_TABLE, to which each scenario adds its row, and prints them:
 
@@ -16,13 +17,13 @@ from typing import NamedTuple, Self
 
 class Row(NamedTuple):
     scenario: str
-    #: What was done, how often or how long, and to how many crawls.
+    #: The fault, how often or how long it was injected, and into how many crawls.
     injected: str
-    #: Crawls that were accepted and have no complete, truthfully told run.
+    #: Accepted crawls without a complete run that is correctly reported.
     lost: int
-    #: Crawls that have more than one.
+    #: Crawls with more than one complete run.
     doubled: int
-    #: Seconds from the end of the fault until work goes on; absent where nothing is away at any time.
+    #: Seconds from the end of the fault until work goes on; absent if nothing was away at any time.
     recovered: float | None
 
     @classmethod
@@ -39,7 +40,7 @@ class Row(NamedTuple):
 
 
 def record(scenario: str, injected: str, *, lost: int, doubled: int, recovered: float | None) -> None:
-    """Adds the row, where there is a table, and then fails if anything was lost or doubled.
+    """Add the row to the table, if there is one, and then fail if anything was lost or doubled.
 
     `recovered` in seconds; see `Row`.
     """
@@ -56,7 +57,7 @@ def markdown(rows: list[Row]) -> str:
 
 
 def main(path: Path) -> int:
-    """Prints the table; not zero if a row of it is a bad one."""
+    """Print the table. Returns an exit code other than zero if one of its rows is bad."""
     rows = [Row.read(line) for line in path.read_text(encoding="utf-8").splitlines()]
     sys.stdout.write(f"\n{markdown(rows)}\n")
     return int(not all(row.is_good for row in rows))

@@ -1,4 +1,4 @@
-"""Schedules for beats to fire, and what is held against them: each occurrence once, in the jobs as in the ledger."""
+"""Schedules for beats to fire, and checks that each occurrence is there once, in the jobs and in the ledger."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gateway.schedules.next_run import OccurrenceTime, first, preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 
-#: Every write of a firing, the one of an occurrence that is skipped included.
+#: All writes of a firing, including those for a skipped occurrence.
 FIRING = (
     *("schedules.insert_occurrences", "schedules.advance", "schedules.promote", "schedules.note", "schedules.clear"),
     *("schedule_ledger.record", "schedules.promote_scheduled"),
 )
 CRASH_POINTS = [f"{name}.{side}" for name in FIRING for side in ("before", "after")]
-#: Seconds that beats are given to come to rest.
+#: Seconds that beats may take until they have nothing more to do.
 PATIENCE = 120.0
 
 
 def schedule(ring: Arena, interval: str, **fields: Any) -> Schedule:
-    """Begins in two seconds: before that no beat is there."""
+    """A schedule that begins in two seconds, because no beat runs before."""
     now = utc_now()
     zone, jitter = fields.pop("timezone", "UTC"), fields.pop("jitter", None)
     timing = Timing(interval=interval, timezone=zone, starts_at=now + timedelta(seconds=2), jitter=jitter)
@@ -54,29 +54,29 @@ def one_off(ring: Arena, at: datetime) -> Job:
 
 
 def jobs_of(ring: Arena, made: Schedule, until: datetime) -> dict[str, dict[str, Any]]:
-    """Of occurrences that were due by then: the last thing that a beat was doing may be half done."""
+    """The jobs of occurrences that were due by `until`. Later ones may be half done by a beat that was killed."""
     found = ring.database["jobs"].find({"schedule_id": made.id, "slot.due": {"$lte": until}})
     return {job["_id"]: job for job in found}
 
 
 def entries_of(ring: Arena, made: Schedule, until: datetime) -> list[LedgerEntry]:
-    """The oldest occurrence first."""
+    """The entries of the ledger, the oldest occurrence first."""
     found = ring.database["schedule_ledger"].find({"schedule_id": made.id, "due": {"$lte": until}}).sort("at", 1)
     return [LedgerEntry.model_validate(document) for document in found]
 
 
 def occurrences(made: Schedule, until: datetime) -> list[OccurrenceTime]:
-    """All that are due by then."""
+    """All occurrences that are due by `until`."""
     moments = preview(made.id, made.timing, made.timing.starts_at - timedelta(days=1), 1000)
     return [moment for moment in moments if moment.due <= until]
 
 
 def wait_for(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> None:
-    """Every occurrence that is due by then is behind its schedule, and nothing is left half done."""
+    """Wait until each schedule is advanced past all occurrences that are due by `until`, and nothing is half done."""
 
     def at_rest() -> bool:
         behind = {"_id": {"$in": [made.id for made in schedules]}, "next_run": {"$gt": until}}
-        # by the occurrence's time, not by when it was found: that of the last one may lie behind `until`
+        # by the occurrence's time, not by when it was found, which may be after `until` for the last one
         left = {"$or": [{"held": {"$ne": None}}, {"noted": False}], "slot.due": {"$lte": until}}
         return (
             ring.database["schedules"].count_documents(behind) == len(list(schedules))
@@ -88,7 +88,9 @@ def wait_for(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> Non
 
 
 def check_each_once(ring: Arena, made: Schedule, until: datetime) -> None:
-    """Each occurrence has run, as one job and one entry of the ledger, and there is nothing else."""
+    """Check that each occurrence has run, with one job and one entry of the ledger, and that there is
+    nothing else.
+    """
     expected = {occurrence_id(made.id, moment.at) for moment in occurrences(made, until)}
     jobs, entries = jobs_of(ring, made, until), entries_of(ring, made, until)
     assert (expected - jobs.keys(), jobs.keys() - expected) == (set(), set()), entries
@@ -98,7 +100,7 @@ def check_each_once(ring: Arena, made: Schedule, until: datetime) -> None:
 
 
 def check_skipped(ring: Arena, made: Schedule, until: datetime) -> None:
-    """The first one ran, and is not over: every other was skipped, for that reason."""
+    """Check that the first occurrence runs and is not over, and that all others were skipped for that reason."""
     expected = [occurrence_id(made.id, moment.at) for moment in occurrences(made, until)]
     entries = entries_of(ring, made, until)
     assert [entry.job_id for entry in entries] == expected
@@ -113,7 +115,7 @@ class Tally(TypedDict):
 
 
 def tally(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> Tally:
-    """Occurrences that did not run, and runs that are of no occurrence, or of one that had run."""
+    """Count occurrences that did not run, and runs that belong to no occurrence or to one that had run."""
     lost = doubled = 0
     for made in schedules:
         expected = {occurrence_id(made.id, moment.at) for moment in occurrences(made, until)}

@@ -1,4 +1,4 @@
-"""Schedules, beats and edits in one process, on a real server: anything may happen between two of their steps."""
+"""Schedules, beats and edits in one process, on a real server. A test can let anything happen between two steps."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from gateway.schedules.schedule import LedgerEntry, Overlap, Schedule, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.indexes import ensure_indexes
 
-#: Of the schedules here; long, so that no second occurrence comes in between unless a test turns the clock.
+#: The interval of the schedules. It is long, so that no second occurrence is due unless a test sets the clock.
 GAP = timedelta(hours=1)
-#: Of the occurrence that is fired.
+#: How late the occurrence is when it is fired.
 LATE = timedelta(seconds=1)
 START = datetime(2027, 3, 1, 8, tzinfo=UTC)
 
 
 class Died(BaseException):
-    """A process ends here. Nothing catches it, as nothing catches a SIGKILL."""
+    """The simulated end of a process. Nothing catches it, as nothing catches a SIGKILL."""
 
 
 class Steps(CommandListener):
-    """Runs something before or after one command of a client: between two steps, told by their number."""
+    """Calls functions before or after commands of a client, which are chosen by their number."""
 
     def __init__(self) -> None:
         self._number = 0
         self._happenings: dict[int, Callable[[], object]] = {}
 
     def arm(self, number: int, happening: Callable[[], object]) -> None:
-        """Before step `number`, counted from here: 0 is before the next command, 1 between its answer and what
-        follows, and so on. Several numbers may be armed one after the other.
+        """Call `happening` before step `number`, counted from here: 0 is before the next command, 1 is between its
+        answer and the following step, and so on. Further numbers can be armed one after the other.
         """
         self._number = 0
         self._happenings[number] = happening
@@ -53,7 +53,7 @@ class Steps(CommandListener):
 
     @property
     def happened(self) -> bool:
-        """All of it."""
+        """Whether all of them have happened."""
         return not self._happenings
 
     def started(self, _: CommandStartedEvent) -> None:
@@ -73,7 +73,7 @@ class Steps(CommandListener):
 
 
 class Party:
-    """A beat or a gateway with a connection of its own."""
+    """A beat or a gateway, with its own connection to MongoDB."""
 
     def __init__(self, uri: str, clock: Callable[[], datetime], scheduling: type[Scheduling] = Scheduling) -> None:
         self.steps = Steps()
@@ -101,16 +101,16 @@ class Party:
         )  # fmt: skip
 
     def wake(self, task: str, *args: Any) -> None:
-        """Nobody listens."""
+        """Do nothing: no worker listens."""
 
     def wake_job(self, job: Job) -> None:
-        """Nobody listens: what a job says is what counts."""
+        """Do nothing: no worker listens, and the job's document has all that matters."""
 
     def jobs(self, schedule_id: str) -> list[dict[str, Any]]:
         return list(self.database["jobs"].find({"schedule_id": schedule_id}))
 
     def free(self, schedule_id: str) -> dict[str, int]:
-        """By the id of each job that runs or may be run: by which content."""
+        """The content of each job that runs or may be run, by the job's id."""
         return {job["_id"]: job["spec"]["max_pages"] for job in self.jobs(schedule_id) if job.get("held") is None}
 
     def entries(self, schedule_id: str) -> list[LedgerEntry]:
@@ -122,7 +122,7 @@ class Party:
 
 
 class Scene:
-    """Three parties to one database, and a clock that only the test turns."""
+    """Three parties with one database, and a clock that only the test moves."""
 
     def __init__(self, uri: str, scheduling: type[Scheduling] = Scheduling) -> None:
         self.now = START
@@ -134,7 +134,7 @@ class Scene:
         return self.now
 
     def schedule(self, overlap: Overlap = Overlap.ALLOW) -> Schedule:
-        """The only one, with an occurrence that has just become due, at the present time."""
+        """Make the only schedule, with an occurrence that has just become due."""
         for party in (self.beat, self.other, self.gateway):
             party.steps.disarm()
         self.gateway.wipe()
@@ -150,7 +150,7 @@ class Scene:
         return schedule
 
     def recover(self) -> None:
-        """What the beats that are left do in the seconds after."""
+        """Do what the surviving beats do in the following seconds."""
         for _ in range(5):
             self.now += timedelta(seconds=LEFT_OVER_SECONDS)
             self.other.scheduling.tick()
@@ -161,7 +161,7 @@ class Scene:
 
 
 def order(content: int) -> CrawlOrder:
-    """`content` tells revisions apart by what they run."""
+    """An order in which `content` distinguishes revisions."""
     spec = CrawlSpec(spider="seo", start_urls=("http://site.example/",), max_pages=content)
     return CrawlOrder(spec=spec)
 

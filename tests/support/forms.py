@@ -1,9 +1,9 @@
-"""The two forms of what takes long: short in `make test`, which ends within ten minutes, and full in `make faults`.
+"""Two forms of slow tests: short in `make test`, which takes at most ten minutes, and full in `make faults`.
 
-What costs little is run as it is. Else the short form has fewer crawls, kills or seconds (`full_or_short`) or some of
-many cases that are alike (`first_in_short`), or a test is left to the full form (`in_full`) because others have its
-subject in short. Outside of `tests/faults`, `make faults` runs those files that import from here, and those whose
-examples hypothesis makes: in full there are more of them, and others each time.
+Cheap tests have only one form. In the short form, others have fewer crawls, kills or seconds (`full_or_short`), or
+some of many similar cases (`first_in_short`). Or they run only in full (`in_full`), because other tests cover their
+subject in short. Outside of `tests/faults`, `make faults` runs the files that import this module, and those with
+examples of hypothesis: in full there are more examples, and different ones each time.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any, TypeVar
 
 import pytest
 
-#: The tests in full, as `make faults` runs them; else each in its short form.
+#: Whether tests run in full, as in `make faults`; otherwise in short.
 FULL = "FAULT_SECONDS" in os.environ
 
 Number = TypeVar("Number", int, float)
 
 
 def full_or_short(full: Number, short: Number) -> Number:
-    """A number of crawls, kills or seconds: the one of `make faults`, or that of `make test`, whose machine is busy
-    with other tests as well.
+    """A number of crawls, kills or seconds: `full` in `make faults`, `short` in `make test`, which also keeps the
+    machine busy with other tests.
     """
     return full if FULL else short
 
 
 def in_full(short: str) -> pytest.MarkDecorator:
-    """Marks what `make faults` runs alone. `short` says what `make test` has of it."""
+    """Marks a test that only `make faults` runs. `short` says what `make test` runs instead."""
     return pytest.mark.full(short)
 
 
 def first_in_short(cases: Sequence[Any], count: int = 1) -> list[Any]:
-    """All cases of a test that takes long, for `parametrize`: the first `count` stand for all in `make test`.
+    """The cases of a slow test, for `parametrize`: all in full, and only the first `count` in `make test`.
 
-    A tuple is a case of several arguments.
+    A tuple is one case with several arguments.
     """
     rest = in_full("the first cases")
     return [*cases[:count], *(_marked(case, rest) for case in cases[count:])]

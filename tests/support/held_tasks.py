@@ -1,4 +1,4 @@
-"""A worker of ours with tasks that last until they are let go: `celery -A held_tasks worker`, in this folder."""
+"""A worker of ours with tasks that run until a test ends them: `celery -A held_tasks worker`, in this folder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ HOME = Path(os.environ["HELD_TASKS_HOME"])
 
 app = create_celery(Settings.load())
 if "socket_timeout" in app.conf.broker_transport_options:
-    # a broker that does not answer is given up after ten seconds otherwise: too long for a test
+    # otherwise a broker that does not answer is only given up after ten seconds, which is too long for a test
     app.conf.broker_transport_options |= {"socket_timeout": 1, "health_check_interval": 1}
 
 
 @app.task(name="hold")
 def hold(name: str, end: str) -> None:
-    """Until there is a file named `end`."""
+    """Run until there is a file named `end`."""
     _note(name)
     while not (HOME / end).exists():
         time.sleep(0.02)

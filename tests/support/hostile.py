@@ -1,4 +1,4 @@
-"""What a spider may put in the place of a file, so that whoever opens it waits, tells a secret or drowns."""
+"""What a spider may put in the place of a file, so that its reader hangs, reveals a secret, or runs out of memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 
 def plant(path: Path, kind: str) -> None:
-    """Put it there, whatever is there now."""
+    """Put it at `path`, replacing what is there."""
     with suppress(FileNotFoundError):
         path.unlink()
     KINDS[kind](path)
 
 
 def fill_tree(folder: Path, *, depth: int, files: int) -> None:
-    """Deeper than a path may be long, with a folder that nobody may open, and names that are no text."""
+    """Make a tree deeper than the longest path, with a closed folder, and with names that are not valid text."""
     (folder / "shut").mkdir()
     (folder / "shut" / "file").touch()
     (folder / "shut").chmod(0)
@@ -34,7 +34,7 @@ def fill_tree(folder: Path, *, depth: int, files: int) -> None:
 
 def _socket(path: Path) -> None:
     here = Path.cwd()
-    os.chdir(path.parent)  # the name of a socket is short
+    os.chdir(path.parent)  # the path of a socket must be short
     try:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(path.name)
@@ -43,7 +43,7 @@ def _socket(path: Path) -> None:
 
 
 def _without_end(path: Path) -> None:
-    """Four tebibytes, of which the disk has none."""
+    """Make a sparse file of four tebibytes."""
     path.touch()
     os.truncate(path, 1 << 42)
 

@@ -1,4 +1,4 @@
-"""Machines of their own on one machine: network namespaces with an address each, and a router between them all.
+"""Several hosts on one machine: network namespaces with an address each, and a router that connects them.
 
     with Network("stores", "front", "node", "user") as network:
         stores, front, user = (network[name] for name in ("stores", "front", "user"))
@@ -7,7 +7,7 @@
         with user.entered(), network.cut(front, stores, 27017):  # the router drops what passes, and tells nobody
             ...
 
-Whatever becomes of the test, its namespaces end with its process, and so does all that runs in them.
+Whatever happens in the test, its namespaces end with its process, and with them all processes in them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from typing import Any, NamedTuple, Self
 import pytest
 from machine import find_program, missing
 
-#: Each host has a net of its own in it, as `hosts[0]` has 10.77.1.0/24. Nobody outside of the namespaces sees it.
+#: Each host has a network of its own in this one: `hosts[0]` has 10.77.1.0/24. It is invisible from outside.
 NETWORK = "10.77.0.0/16"
 _NET = "10.77.{}.{}"
 #: Where `ip netns` keeps its names.
 _FOLDER = Path("/run/netns")
-#: The namespace of the thread that looks.
+#: The network namespace of the current thread.
 _OWN = Path("/proc/thread-self/ns/net")
 _CLONE_NEWNET = 0x4000_0000
 #: See `linux/if_tun.h`.
 _TUN = Path("/dev/net/tun")
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x4004_54CA, 0x0001, 0x1000
-#: The router's device for what is to come later, and the routing table that leads to it.
+#: The router's device for delayed packets, and the routing table that leads to it.
 _DEVICE, _TABLE = "later", "100"
-#: Ends what runs in the namespaces, and them, as soon as nobody holds the other end of its standard input.
+#: Ends the namespaces, and all processes in them, as soon as nobody holds the other end of its standard input.
 _GUARD = """
 read -r _
 for name in "$@"; do ip netns pids "$name" | xargs -r kill -9; ip netns del "$name"; done
@@ -57,7 +57,9 @@ class Host(NamedTuple):
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """This thread is there, and all threads and processes that it starts. Sockets stay where they were made."""
+        """Move this thread into the namespace, with the threads and processes that it starts. Existing sockets do not
+        move.
+        """
         with _OWN.open("rb") as before:
             enter(_FOLDER / self.namespace)
             try:
@@ -67,14 +69,14 @@ class Host(NamedTuple):
 
 
 def enter(namespace: Path) -> None:
-    """This thread, for good; does nothing if it is there."""
+    """Move this thread into the namespace for good; does nothing if it is there already."""
     if not namespace.samefile(_OWN):
         with namespace.open("rb") as file:
             _set_network(file.fileno())
 
 
 def _set_network(fd: int) -> None:
-    # `os.setns` is there from Python 3.12 on
+    # `os.setns` exists from Python 3.12 on
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(fd, _CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "setns")
@@ -82,7 +84,7 @@ def _set_network(fd: int) -> None:
 
 class Network:
     def __init__(self, *names: str) -> None:
-        """Skips the test where the machine cannot have network namespaces."""
+        """Skips the test if this machine cannot have network namespaces."""
         find_program("ip")
         if os.geteuid() != 0:
             pytest.skip("network namespaces need root")
@@ -98,7 +100,7 @@ class Network:
 
     def __enter__(self) -> Self:
         namespaces = [self._router, *(host.namespace for host in self._hosts.values())]
-        # in a session of its own, so that no Ctrl-C reaches it before its time
+        # in its own session, so that a Ctrl-C does not end it too early
         self._guard = subprocess.Popen(
             ("sh", "-c", _GUARD, "sh", *namespaces), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True,
@@ -109,7 +111,7 @@ class Network:
                 _ip("-n", namespace, "link", "set", "lo", "up")
             for number, host in enumerate(self._hosts.values(), 1):
                 self._connect(host, number)
-            # what was held comes from another device than its host's
+            # delayed packets come from another device than their host's
             self._in_router("sh", "-c", "for file in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $file; done")
             self._in_router("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
         except BaseException:
@@ -122,7 +124,7 @@ class Network:
         self._guard.communicate()
 
     def _connect(self, host: Host, number: int) -> None:
-        """With the router, which is on the way to all others."""
+        """Connect the host with the router, through which it reaches all others."""
         gateway, inside, outside = _NET.format(number, 1), "eth0", self._port(host)
         _ip("link", "add", inside, "netns", host.namespace, "type", "veth",
             "peer", "name", outside, "netns", self._router)  # fmt: skip
@@ -143,15 +145,15 @@ class Network:
 
     @contextmanager
     def cut(self, client: Host, server: Host, port: int, *, there: bool = True, back: bool = True) -> Iterator[None]:
-        """The router drops what the client sends to the server's port, and what it is sent from there, or one of it.
-        Nobody is told: both see silence.
+        """Have the router drop what the client sends to the server's port (`there`), and what comes back from it
+        (`back`). Neither side gets an error: both see silence.
         """
         with self._ruled(client, server, port, ("blackhole",), there=there, back=back):
             yield
 
     @contextmanager
     def delayed(self, client: Host, server: Host, port: int, seconds: float) -> Iterator[None]:
-        """What the router passes on between them takes so much longer, each way. Connections stay."""
+        """Delay what the router passes between them by `seconds` in each direction. Connections stay open."""
         if not _TUN.exists():
             missing(f"no {_TUN}")
         with (
@@ -166,7 +168,7 @@ class Network:
     def _ruled(
         self, client: Host, server: Host, port: int, fate: tuple[str, ...], *, there: bool = True, back: bool = True
     ) -> Iterator[None]:
-        """Of what comes in from these hosts."""
+        """Apply a rule to packets that come from these hosts."""
         tcp = ("ipproto", "tcp")
         rules = [
             rule
@@ -192,9 +194,9 @@ class Network:
 
 @contextmanager
 def _holding(namespace: Path, seconds: float) -> Iterator[str]:
-    """A device there: each packet that is sent to it comes out of it again so much later."""
+    """A device in the namespace. Each packet that is sent to it comes out of it again after `seconds`."""
     with ThreadPoolExecutor(1) as threads:
-        # only a thread that is there makes a device there
+        # only a thread in the namespace can make a device there
         fd = threads.submit(_new_device, namespace).result()
         stop, stopped = os.pipe()
         held = threads.submit(_hold, fd, seconds, stop)
@@ -215,7 +217,7 @@ def _new_device(namespace: Path) -> int:
 
 
 def _hold(fd: int, seconds: float, stop: int) -> None:
-    """Until the other end of the pipe `stop` is closed. What is held then is lost."""
+    """Delay packets until the other end of the pipe `stop` is closed. Packets that are held then are lost."""
     held: deque[tuple[float, bytes]] = deque()
     while True:
         patience = max(0.0, held[0][0] - time.monotonic()) if held else None
@@ -225,13 +227,13 @@ def _hold(fd: int, seconds: float, stop: int) -> None:
         if readable:
             held.append((time.monotonic() + seconds, os.read(fd, 65536)))
         while held and held[0][0] <= time.monotonic():
-            with suppress(OSError):  # none but IPv4 is routed
+            with suppress(OSError):  # only IPv4 is routed
                 os.write(fd, held.popleft()[1])
 
 
 @contextmanager
 def on(host: Host, context: AbstractContextManager[Any]) -> Iterator[Any]:
-    """What it starts, it starts there."""
+    """Enter the context in the host's namespace, so that what it starts is there."""
     with ExitStack() as ends:
         with host.entered():
             entered = ends.enter_context(context)
@@ -240,7 +242,7 @@ def on(host: Host, context: AbstractContextManager[Any]) -> Iterator[Any]:
 
 @contextmanager
 def together(*contexts: AbstractContextManager[Any]) -> Iterator[list[Any]]:
-    """All of them, entered and left at the same time."""
+    """All these contexts, entered and left at the same time."""
     ends = [ExitStack() for _ in contexts]
     with ThreadPoolExecutor(len(contexts)) as threads:
         try:

@@ -21,7 +21,7 @@ def make_job(**fields: Any) -> Job:
 
 
 def assigned(queue: JobQueue, job: Job, *, attempt: int = 1, node: str = "n1") -> Assignment:
-    """On its way to the node, as a worker has decided."""
+    """Assign the job to the node, as a worker does."""
     assignment = Assignment(attempt=attempt, node=node, token="token", until=utc_now() + timedelta(seconds=120))
     candidate = next(one for one in queue.best(job.partition, 99) if one.job_id == job.id)
     assert [one.id for one in queue.assign([(candidate, assignment)])] == [job.id]

@@ -1,4 +1,4 @@
-"""Two workers that are killed again and again at their writes, and started anew."""
+"""Two workers that are killed at their writes again and again, and started anew."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import warm
 from stores import ROOT
 
-#: Seconds after which a point that no worker has come to gives way to another: some writes are seldom made.
+#: Seconds to wait for a worker at one point before another point is chosen: some writes are rare.
 PATIENCE = 0.5
 
 
 class KillLoop:
-    """`module` is a story in `tests/integration/services`, which is told where the stores are, and ends by itself or
-    goes on for ever; `plan` an empty folder. Each kill is at one of the `points`.
+    """`module` is a story in `tests/integration/services`. It gets the addresses of the stores, and ends by itself or
+    runs for ever. `plan` is an empty folder. Each kill is at one of the `points`.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class KillLoop:
         return any(one.poll() is None for one in self._workers)
 
     def run(self, is_over: Callable[[], bool], seconds: float) -> None:
-        """Until it is over; after so many seconds the test has failed."""
+        """Run and kill until `is_over` returns true. The test fails after `seconds`."""
         began = time.monotonic()
         while not is_over():
             self._choose()

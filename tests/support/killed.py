@@ -1,4 +1,6 @@
-"""A story that is told by one process after another, each killed at the next crash point, until one comes through."""
+"""A story that several processes run one after the other, each killed at the next crash point, until one completes
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +13,25 @@ from pathlib import Path
 import warm
 from stores import ROOT
 
-#: Seconds.
+#: Most seconds for all of them.
 _PATIENCE = 300
 
 
 def main() -> None:
-    """For the process that `killed_everywhere` starts. Its arguments are the story and those of `tell`."""
+    """For the process that `killed_everywhere` starts. Its arguments are the story and the arguments of `tell`."""
     scope: dict[str, Callable[..., object]] = {}
     exec(sys.argv.pop(1), scope)
     tell_until_nobody_is_killed(scope["tell"])
 
 
 def tell_until_nobody_is_killed(tell: Callable[..., object]) -> None:
-    """Prints how many were killed, and how the last one ended."""
+    """Run `tell` in new processes until none is killed. Prints how many were killed, and how the last one ended."""
     killed = 0
     while True:
         if (pid := os.fork()) == 0:
             try:
                 tell(*sys.argv[1:])
-            except BaseException:  # noqa: BLE001 - whatever it was, it is told to the test
+            except BaseException:  # noqa: BLE001 - any exception is passed on to the test
                 traceback.print_exc()
                 os._exit(1)
             os._exit(0)
@@ -43,10 +45,11 @@ def tell_until_nobody_is_killed(tell: Callable[..., object]) -> None:
 def killed_everywhere(
     tmp_path: Path, points: Sequence[str], story: str, *arguments: str, beside: str, **variables: str
 ) -> None:
-    """Whoever tells it dies once before and once after each write of `points`, and the last one gets to the end.
+    """Check that a process dies once before and once after each write of `points`, and that the last one completes
+    the story.
 
-    `story` is source that defines or imports `tell`, which is given `arguments`; it may import what lies `beside` the
-    file of that name.
+    `story` is source code that defines or imports `tell`, which gets `arguments`. It can import modules that are
+    `beside` the file of that name.
     """
     plan = tmp_path / "plan"
     plan.mkdir()
@@ -59,5 +62,5 @@ def killed_everywhere(
     assert done.returncode == 0, done.stderr
     left = sorted(path.name for path in plan.iterdir())
     assert not left, (left, done.stderr)
-    # before it, what was logged
+    # the lines before the last one are log
     assert done.stdout.splitlines()[-1].split() == [str(2 * len(points)), "0"], done.stderr

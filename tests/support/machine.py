@@ -1,4 +1,4 @@
-"""What tests need of the machine. Without it they are skipped; where a program is missing, CI fails instead."""
+"""Requirements of tests on the machine. Without one, tests are skipped; if a program is missing, CI fails instead."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ import pytest
 
 
 def find_program(*names: str) -> str:
-    """The path of the first one that is installed."""
+    """The path of the first of these programs that is installed."""
     found = next((path for name in names if (path := shutil.which(name))), None)
     return found or missing(f"{' or '.join(names)} is not installed: see tests/install-system-packages")
 
 
 def find_headless_chromium() -> str:
-    """Without the windows that Chromium makes unseen for each context: those cost six times the processor's time."""
+    """Chromium's headless shell. Full Chromium makes invisible windows for each context, and takes six
+    times the CPU.
+    """
     return find_program("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
@@ -32,10 +34,10 @@ def missing(reason: str) -> NoReturn:
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """Have the empty `folder` be a file system of its own, of `size` as `mount` takes it."""
+    """Mount a file system of its own at the empty `folder`; `size` is an option of `mount`."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
-        # a container of CI may lack the right to it
+        # a CI container may lack the right to mount
         pytest.skip("a file system of its own needs root")
     try:
         yield

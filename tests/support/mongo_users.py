@@ -1,6 +1,6 @@
-"""Our own MongoDB server, with the users and roles that somebody has told `mongosh` to make.
+"""Our own MongoDB server, with users and roles created by commands for `mongosh`.
 
-`python mongo_users.py FILE DATABASE PORT`: FILE has what mongosh was told, and is read anew for each command.
+`python mongo_users.py FILE DATABASE PORT`: FILE contains those commands, and is read again for each command.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _DATABASE = "discoverybot"
 _USER = re.compile(r"db\.createUser\(\{user: '([^']+)', pwd: '([^']+)', roles: \[(.*)\]\}\)")
 _ROLE = re.compile(r"db\.createRole\(\{role: '(\w+)', roles: \[\], privileges: \[([^\]]+)\]\.map", re.DOTALL)
 _DROP = re.compile(r"db\.dropUser\('([^']+)'\)")
-#: Of what is read and written in one collection.
+#: Commands that read or write one collection.
 _IN_ONE = frozenset(
     {"find", "aggregate", "count", "distinct", "insert", "update", "delete", "findAndModify", "getMore"}
 )
 
 
-#: Without a right.
+#: Commands that need no right.
 _FREE = frozenset({*COMMANDS, "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo"})
 _FREE |= {"endSessions", "killCursors"}
 
 
 class Told:
-    """Who may log in, and what for."""
+    """The users and their rights."""
 
     def __init__(self, file: Path) -> None:
         text = file.read_text()
@@ -51,7 +51,7 @@ class Told:
 
 
 class LoginAsTold(Login):
-    """The server's own knows one user."""
+    """The server's own login knows only one user."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(Credentials("nobody's"))
@@ -81,7 +81,7 @@ class LoginAsTold(Login):
 
 def main(told: str, database: str, port: str) -> None:
     logging.basicConfig(level=logging.INFO)
-    server.Login = lambda _: LoginAsTold(Path(told))  # type: ignore[assignment,misc]  # one for each connection
+    server.Login = lambda _: LoginAsTold(Path(told))  # type: ignore[assignment,misc]  # for each connection
     asyncio.run(server.serve(Path(database), "127.0.0.1", int(port)))
 
 

@@ -1,4 +1,4 @@
-"""A real Scrapyd process for a test, with a home and a port of its own."""
+"""A real Scrapyd process for a test, with its own home folder and port."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from stores import free_port
 from warm import WarmProcess
 
 ROOT = Path(__file__).parents[2]
-#: Where the spiders that have no need of Scrapy are.
+#: A project with spiders that do not need Scrapy.
 STAND_IN = ROOT / "tests/integration/crawler_node/project"
 PASSWORD = "not-a-secret"
-#: Seconds; a spider that stops has to do so within them, also on a busy machine.
+#: Seconds within which a spider must stop, even on a busy machine.
 GRACE = 2
 
 
@@ -38,7 +38,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
 
 
 class TurnedClock:
-    """A wall clock of processes, by a file in `home` that says how many seconds it is ahead."""
+    """A wall clock for processes. A file in `home` says how many seconds it is ahead."""
 
     def __init__(self, home: Path, seconds: int = 0) -> None:
         home.mkdir(parents=True)
@@ -51,7 +51,9 @@ class TurnedClock:
         fresh.replace(self.file)
 
     def environment(self, *, but: str = "none") -> dict[str, str]:
-        """Of processes that go by it: those that run Python, and no command that has `but` in it."""
+        """The environment of processes that use this clock: all Python processes, except commands with
+        `but` in them.
+        """
         spared = f"'WRONG_CLOCK' not in os.environ or any({but!r} in word for word in sys.orig_argv)"
         code = f"import os\nimport sys\nif not ({spared}):\n    import turned_clock\n"
         (self.file.parent / "sitecustomize.py").write_text(code)
@@ -60,12 +62,12 @@ class TurnedClock:
 
 
 class Node:
-    """A crawl node. `folder` is what Scrapyd is started in."""
+    """A crawl node. `folder` is Scrapyd's working folder."""
 
-    #: What starts the command that starts it.
+    #: A prefix of the command that starts Scrapyd.
     before: tuple[str, ...] = ()
-    #: Whether Scrapyd is forked from a process that has imported it. What others see of a process that was forked is
-    #: not what they would see of Scrapyd: its environment is another.
+    #: Whether Scrapyd is forked from a process that has imported it. Others then see the environment of that process,
+    #: not Scrapyd's own.
     forked = True
 
     def __init__(self, home: Path, folder: Path, **environ: str) -> None:
@@ -89,7 +91,7 @@ class Node:
             auth=("discoverybot", PASSWORD),
             timeout=60,
             trust_env=False,
-            verify=False,  # plain HTTP: no need to load every authority on earth
+            verify=False,  # plain HTTP: saves loading all certificate authorities
         )
         self.process: subprocess.Popen[bytes] | WarmProcess | None = None
 
@@ -108,7 +110,7 @@ class Node:
         return self
 
     def _customized(self) -> bool:
-        """Whether there is a module that a process imports before all else."""
+        """Whether there is a module that a process imports before all others."""
         places = filter(None, self.environ["PYTHONPATH"].split(os.pathsep))
         return any(Path(place, "sitecustomize.py").exists() for place in places)
 
@@ -126,7 +128,7 @@ class Node:
             return False
 
     def end(self, signal_number: signal.Signals = signal.SIGTERM) -> float:
-        """Signal Scrapyd and wait for its end; how long that took."""
+        """Signal Scrapyd and wait for its end. Returns the seconds that this took."""
         assert self.process is not None
         begin = time.monotonic()
         self.process.send_signal(signal_number)
@@ -137,7 +139,7 @@ class Node:
         return (self.home / "scrapyd.log").read_text()
 
     def clean_up(self) -> None:
-        """Nothing stays behind: neither Scrapyd nor what it started."""
+        """Leave nothing behind: neither Scrapyd nor what it started."""
         if self.process and self.process.poll() is None:
             self.end(signal.SIGKILL)
         for process in psutil.process_iter(["environ"]):
@@ -163,14 +165,14 @@ class Node:
 
     def post_and_be_killed(self, spec: dict[str, Any]) -> Path:
         """Post an attempt to a node whose crash plan will fire."""
-        with suppress(httpx2.TransportError):  # whether it can still answer is a matter of luck
+        with suppress(httpx2.TransportError):  # it may or may not answer before it dies
             self.post(spec)
         assert self.process is not None
         self.process.wait(60)
         return self.outbox / f"{spec['job_id']}-{spec['attempt']}"
 
     def run(self, spider: str, **changes: Any) -> Path:
-        """Post an attempt; its folder in the outbox."""
+        """Post an attempt. Returns its folder in the outbox."""
         spec = self.spec(spider, **changes)
         answer = self.post(spec)
         assert answer["status"] == "ok", answer
@@ -202,6 +204,6 @@ class Node:
         return wait_for(condition, seconds)
 
     def runs(self, folder: Path) -> int:
-        """How often the attempt's spider was started, as the spider itself tells."""
+        """How often the attempt's spider was started, according to the spider itself."""
         path = self.home / "runs"
         return path.read_text().splitlines().count(folder.name) if path.exists() else 0

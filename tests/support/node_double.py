@@ -1,4 +1,6 @@
-"""A crawl node's HTTP door that answers as a test says: takes jobs, refuses them, or loses its answer."""
+"""A stand-in for a crawl node's HTTP service, which answers as a test wants: takes jobs, refuses, or
+sends no answer.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +16,28 @@ class NodeDouble:
     def __init__(self) -> None:
         #: `(path, form)` of every request.
         self.requests: list[tuple[str, dict[str, str]]] = []
-        #: Paths of what was asked without a job.
+        #: Paths of requests without a job.
         self.probes: list[str] = []
-        #: `ok`, `refuse`, `halves` (refuses in text that is no UTF-8), `full` (refuses for a reason of its own),
-        #: `lost` (answers questions, and posts by closing),
-        #: `vanish` (closes without any answer), `hang` (never answers), `drip` (a byte a second), `endless` (answers
-        #: without end), `packed` (compressed, which may be gigabytes), `long` (JSON of megabytes),
-        #: `values` (of which there are millions), `moved` (redirects), `broken` (500, no JSON), `garbage` (the same
-        #: with 200) or `shut` (401).
+        #: `ok`, `refuse`, `halves` (refuses in text that is not UTF-8), `full` (refuses for a reason of the node),
+        #: `lost` (answers questions, but closes the connection after a post), `vanish` (closes without any answer),
+        #: `hang` (never answers), `drip` (a byte per second), `endless` (an answer without end), `packed`
+        #: (compressed, perhaps gigabytes), `long` (megabytes of JSON), `values` (millions of values), `moved`
+        #: (redirects), `broken` (500, not JSON), `garbage` (the same with 200) or `shut` (401).
         self.mode = "ok"
         #: Paths whose requests are never answered.
         self.silent: set[str] = set()
-        #: The attempts that it has taken, if it is one that says so (`withdraw.json`); and those that it never will.
+        #: The attempts that it has taken, if it knows `withdraw.json`; and the attempts that it will never take.
         self.taken: set[str] | None = None
-        #: Whether it takes what it does not answer.
+        #: Whether it takes attempts although it does not answer.
         self.takes = False
         self.barred: set[str] = set()
         self.over = threading.Event()
         self.url = ""
-        #: What happens between its being asked and its answer.
+        #: Called between a request and its answer.
         self.meanwhile: Callable[[], object] | None = None
 
     def note(self, path: str, form: dict[str, str]) -> bytes:
-        """What it says of a request."""
+        """The answer to a request."""
         if self.taken is None:
             return WELL
         if path == "/schedule.json" and self.mode in ARRIVES and (self.takes or path not in self.silent):
@@ -56,7 +57,7 @@ class NodeDouble:
         return [form["job"] for path, form in self.requests if path == "/cancel.json"]
 
 
-#: After a post in one of these modes it has the attempt.
+#: Modes in which the node has the attempt after a post.
 ARRIVES = {"ok", "lost", "hang"}
 WELL = b'{"status": "ok"}'
 _ANSWERS = {
@@ -96,7 +97,7 @@ def node_double() -> Iterator[NodeDouble]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             double.probes.append(self.path)
-            # a refusal is about a job, and for a probe there is always a file handle
+            # refusals are about jobs; probes are answered
             self.answer("ok" if double.mode in {"refuse", "halves", "full", "lost"} else double.mode)
 
         said = WELL
@@ -108,7 +109,7 @@ def node_double() -> Iterator[NodeDouble]:
             if happening:
                 happening()
             self.said = double.note(*double.requests[-1])
-            # what it refuses is a crawl, not the question whether it has taken one
+            # it refuses crawls, but answers the question whether it has taken one
             is_asked = self.path == "/withdraw.json" and double.mode == "refuse"
             self.answer("ok" if is_asked else double.mode)
 
@@ -116,12 +117,12 @@ def node_double() -> Iterator[NodeDouble]:
             _answer(self, double, mode, self.said)
 
         def handle_one_request(self) -> None:
-            # whoever asked may be gone
+            # the client may be gone
             with suppress(OSError):
                 super().handle_one_request()
 
         def log_message(self, *_: object) -> None:
-            """The requests are kept, not printed."""
+            """Print nothing: the requests are kept."""
 
     with _serving(Handler) as double.url:
         try:
@@ -132,7 +133,7 @@ def node_double() -> Iterator[NodeDouble]:
 
 @contextmanager
 def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Its URL."""
+    """The URL of a server with this handler."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Crawl nodes beside a running stack: each a Scrapyd and a tailer, with a name, a port and a folder of its own."""
+"""Crawl nodes beside a running stack: each has a Scrapyd and a tailer, and its own name, port and folder."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from warm import WarmProcess
 from crawler.node.started_mark import read_mark
 from gateway.contract.outbox import is_locked
 
-#: Seconds that a process is given to end by itself; Scrapyd ends its spiders first.
+#: Seconds for a process to end by itself. Scrapyd ends its spiders first.
 STOP_TIMEOUT = 60.0
 
 
 class ExtraNode:
-    """One node. Nobody starts its processes again: what a test kills stays dead until the test starts it."""
+    """One node. Its processes are not started again: one that a test kills stays dead until the test starts it."""
 
     def __init__(self, stack: Stack, name: str, **variables: str) -> None:
         self.name, self.home = name, stack.home / "nodes" / name
@@ -46,7 +46,7 @@ class ExtraNode:
         return self.home / "node" / "outbox"
 
     def start(self) -> None:
-        """Returns at once, see `wait_until_ready`."""
+        """Start the processes without waiting for them (see `wait_until_ready`)."""
         self.start_scrapyd()
         self.start_tailer()
 
@@ -58,7 +58,7 @@ class ExtraNode:
 
     def _started(self, module: str, *arguments: str) -> WarmProcess | subprocess.Popen[bytes]:
         log = self.home / f"{module}.log"
-        if "PYTHONPATH" not in self._environment:  # else it has to find a module there when it starts
+        if "PYTHONPATH" not in self._environment:  # otherwise it has to find a module there when it starts
             return warm.start(f"{module}.__main__", *arguments, env=self._environment, cwd=ROOT, stdout=log)
         with log.open("ab") as file:
             return subprocess.Popen(
@@ -67,7 +67,7 @@ class ExtraNode:
             )  # fmt: skip
 
     def wait_until_ready(self) -> None:
-        """Scrapyd answers, and the gateway knows the node."""
+        """Wait until Scrapyd answers and the gateway knows the node."""
         wait_until(lambda: self.answers() and self.is_known(), timeout=START_TIMEOUT, what=f"node {self.name}")
 
     def answers(self) -> bool:
@@ -78,16 +78,16 @@ class ExtraNode:
         return self._stack.http.get(f"{self.url}/daemonstatus.json", auth=key).status_code == httpx2.codes.OK
 
     def is_known(self) -> bool:
-        """Its tailer has told of it."""
+        """Whether the gateway knows it from its tailer."""
         nodes = self._stack.http.get(f"{self._stack.url}/nodes").raise_for_status().json()["nodes"]
         return self.name in {node["name"] for node in nodes}
 
     def log(self) -> str:
-        """What its processes have said last."""
+        """The last output of its processes."""
         return "\n".join(f"{path.name}:\n{path.read_text()[-4000:]}" for path in sorted(self.home.glob("*.log")))
 
     def processes(self) -> list[psutil.Process]:
-        """All that live: Scrapyd and tailer, and what they started or forked."""
+        """All living processes: Scrapyd and tailer, and what they started or forked."""
         found = []
         for process in psutil.process_iter(["environ", "status"]):
             ours = (process.info["environ"] or {}).get("DISCOVERYBOT_HOME") == str(self.home)
@@ -96,8 +96,8 @@ class ExtraNode:
         return found
 
     def kill(self) -> None:
-        """SIGKILL for everything, as when the machine loses its power. Returns once all are gone."""
-        # the processes that Scrapyd started are found by their environment, its own may be closed to us
+        """Send SIGKILL to everything, as if the machine lost its power. Returns once all processes are gone."""
+        # processes that Scrapyd started are found by their environment; Scrapyd's own may be unreadable for us
         for process in (self.scrapyd, self.tailer):
             if process is not None:
                 process.kill()
@@ -108,7 +108,7 @@ class ExtraNode:
         self._reap()
 
     def stop(self) -> None:
-        """As whoever is on call does; at the end nothing is left."""
+        """Stop the node as an operator would. Nothing is left at the end."""
         for process in (self.scrapyd, self.tailer):
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGCONT)
@@ -125,7 +125,7 @@ class ExtraNode:
 
 @contextmanager
 def nodes_beside(stack: Stack, *names: str, **variables: str) -> Iterator[list[ExtraNode]]:
-    """Ready, beside the stack's own one. `variables` go into the environment of each."""
+    """Nodes that are ready, beside the stack's own one. `variables` go into the environment of each."""
     with ExitStack() as ends:
         nodes = [ExtraNode(stack, name, **variables) for name in names]
         for node in nodes:
@@ -137,13 +137,13 @@ def nodes_beside(stack: Stack, *names: str, **variables: str) -> Iterator[list[E
 
 
 def own_node(stack: Stack) -> dict[str, Any]:
-    """The node that the stack brings, as the gateway shows it."""
+    """The stack's own node, as the gateway shows it."""
     nodes = stack.http.get(f"{stack.url}/nodes").raise_for_status().json()["nodes"]
     return next(node for node in nodes if node["url"] == stack.ready["scrapyd_url"])
 
 
 def spiders(stack: Stack, job: str = "") -> list[int]:
-    """Process ids of the spiders that run on the stack's own node, or of that of one job."""
+    """Process ids of the spiders on the stack's own node, or of the spider of one job."""
     marks = (stack.home / "node/outbox").glob(f"{job}*/started")
     folders = [path.parent for path in marks if is_locked(path.parent)]
     return [pid for pid, _ in map(read_mark, folders) if pid]

@@ -1,4 +1,4 @@
-"""Packages of npm that clients use, for scripts that try them with Node.js."""
+"""npm packages of clients, for scripts that try them with Node.js."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from machine import find_program
 
 
 def install(package: str, folder: Path) -> Path:
-    """`folder` with the package (`name@version`), which is kept from run to run."""
+    """Install the package (`name@version`) into `folder`, where it is kept between runs, and return the folder."""
     npm = find_program("npm")
     if not (folder / "node_modules" / package.partition("@")[0]).is_dir():
         options = ("--no-audit", "--no-fund", "--ignore-scripts")

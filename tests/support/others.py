@@ -9,7 +9,7 @@ from pathlib import Path
 
 from crawler.node.keeper import acting_as
 
-#: The interpreter may lie in root's home, which is closed. Nothing outside of the test sees what is mounted here.
+#: The interpreter may be in root's home, which is closed. These mounts are only visible to the test.
 _OPEN_HOME = """
 mkdir -p "$0" && mount --make-rprivate / && mount --bind "$HOME" "$0" && mount -t tmpfs -o mode=755 none "$HOME"
 for name in $(ls -A "$0"); do
@@ -20,8 +20,8 @@ exec "$@"
 
 
 def for_others(folder: Path, uid: int) -> tuple[str, ...]:
-    """What goes before a command so that this user can run our interpreter; nothing where it can. The folder must be
-    one that it may pass.
+    """A prefix for a command that lets this user run our interpreter; empty if the user can do that anyway. The user
+    must be able to pass through the folder.
     """
     with acting_as(uid, uid):
         if os.access(sys.executable, os.X_OK, effective_ids=True):

@@ -1,4 +1,4 @@
-"""A collector of traces on loopback: OTLP over HTTP, decoded by OpenTelemetry's own messages."""
+"""A collector of traces on loopback: OTLP over HTTP, decoded with OpenTelemetry's own messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Seen(NamedTuple):
     name: str
     trace: str
     id: str
-    #: Empty: it has none.
+    #: Empty if the span has no parent.
     parent: str
     #: In nanoseconds.
     start: int
@@ -28,22 +28,24 @@ class Seen(NamedTuple):
     status: int
 
 
-#: What a worker and a beat may both begin; the second changes nothing.
+#: Spans that a worker and a beat may both begin; the second one changes nothing.
 _CONCURRENT = {"settle"}
 
 
 class Collector:
     def __init__(self) -> None:
         self.spans: list[Seen] = []
-        #: The paths that were asked for.
+        #: The paths that were requested.
         self.paths: set[str] = set()
-        #: While it is not set, requests are taken and not answered.
+        #: While this is cleared, requests are received and not answered.
         self.answers = threading.Event()
         self.answers.set()
         self.url = ""
 
     def of(self, trace: str) -> dict[str, Seen]:
-        """By name; each name only once, but for what two processes may carry out at the same time."""
+        """The spans of a trace by name. Each name may occur once, except those that two processes can do at the same
+        time.
+        """
         spans = [span for span in list(self.spans) if span.trace == trace]
         by_name = {span.name: span for span in spans}
         again = [span for span in spans if span is not by_name[span.name]]

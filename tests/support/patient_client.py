@@ -1,4 +1,4 @@
-"""A user who does not give up: repeats what was not answered, or refused for now, and safely so."""
+"""A user who does not give up: it repeats requests that were not answered, or refused for now, in a safe way."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class PatientClient:
         self.stack = stack
         self._patience = patience
         self._lock = threading.Lock()
-        #: How often each status of 500 and above was answered; 0 stands for no answer.
+        #: How often it got each status of 500 or above; 0 stands for no answer.
         self.refused: Counter[int] = Counter()
 
     def call(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        """Fails at a refusal that does not say when to ask again: that is what the client goes by."""
+        """Repeat the request until it is answered. Fails if a refusal does not say when to ask again."""
 
         def answered() -> httpx2.Response | None:
             try:
@@ -38,7 +38,7 @@ class PatientClient:
         return wait_until(answered, timeout=self._patience, what=f"an answer to {method} {path}")
 
     def crawl(self, url: str, *, key: str, **fields: Any) -> str:
-        """The job of one crawl, however often it had to be asked for."""
+        """The job of one crawl, which is requested until it is accepted."""
         body = {"user_id": "tester", "spider": "seo", "start_urls": [url], **fields}
         answer = self.call("POST", "/crawl", json=body, headers={"Idempotency-Key": key})
         assert answer.status_code == httpx2.codes.OK, answer.text

@@ -1,4 +1,4 @@
-"""A worker of ours with two tasks more: `celery -A poisoned_worker worker`, in this folder."""
+"""A worker of ours with two more tasks: `celery -A poisoned_worker worker`, in this folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ app = create_celery(Settings.load())
 
 @app.task(name="poison")
 def poison() -> None:
-    """Kills whoever touches it, as a crash of the interpreter does."""
+    """Kill the process that runs it, as a crash of the interpreter would."""
     _note("poison")
     os._exit(1)
 

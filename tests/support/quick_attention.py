@@ -1,4 +1,6 @@
-"""A worker of ours that waits for a node's answer for seconds: `celery -A quick_attention worker`, in this folder."""
+"""A worker of ours that waits for a node's answer only for seconds: `celery -A quick_attention worker`, in this
+folder.
+"""
 
 from __future__ import annotations
 

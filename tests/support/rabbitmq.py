@@ -1,5 +1,5 @@
-"""A real RabbitMQ, on loopback if not told otherwise: ports, folder, node name, cookie and port mapper of its own,
-nothing left behind.
+"""A real RabbitMQ, by default on loopback, with its own ports, folder, node name, cookie and port mapper. It leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from stores import free_port
 
 _SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _EPMD = Path("/usr/bin/epmd")
-#: Seconds; three are what it takes on a machine that does nothing else.
+#: Seconds to start. On an idle machine, three are enough.
 _START_TIMEOUT = 240.0
 
 
 def need_rabbitmq() -> None:
-    """Skips where there is none, but never in CI."""
+    """Skip the test if RabbitMQ is not installed; in CI, fail instead."""
     if lacking := [str(path) for path in (_SERVER, _EPMD) if not path.exists()]:
         missing(f"RabbitMQ is not installed: no {lacking[0]} (Debian: apt install rabbitmq-server)")
 
@@ -45,7 +45,7 @@ class RabbitMQ:
         (home / "plugins").write_text("[].\n")
 
     def start(self) -> None:
-        """Returns once it takes connections."""
+        """Start it. Returns once it accepts connections."""
         with (self.home / "server.log").open("ab") as log:
             self._server = subprocess.Popen(
                 [_SERVER], cwd=self.home, env=self.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -57,7 +57,7 @@ class RabbitMQ:
             time.sleep(0.05)
 
     def stop(self, signum: int = signal.SIGTERM) -> None:
-        """Returns once it is gone."""
+        """Stop it. Returns once it is gone."""
         if self._server is not None:
             self._server.send_signal(signum)
             self._server.wait(_START_TIMEOUT)
@@ -68,7 +68,7 @@ class RabbitMQ:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Killed, and there again at the end."""
+        """Kill it; start it again after the block."""
         self.kill()
         try:
             yield
@@ -77,10 +77,10 @@ class RabbitMQ:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Connected, and deaf."""
+        """Stop its process, so that connections stay open without an answer."""
         assert self._server is not None
         self._server.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self._server.pid, os.WSTOPPED)  # a signal is taken some time after it was sent
+        os.waitid(os.P_PID, self._server.pid, os.WSTOPPED)  # a signal takes effect some time after it is sent
         try:
             yield
         finally:
@@ -88,7 +88,7 @@ class RabbitMQ:
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
-        """With a memory alarm: it reads nothing from those who publish."""
+        """Raise a memory alarm, so that it reads nothing from publishers."""
         self._set_watermark("0")
         try:
             yield
@@ -101,7 +101,7 @@ class RabbitMQ:
             yield connection.channel()
 
     def depth(self, queue: str) -> int:
-        """Messages that wait in it. Raises `amqp.NotFound` where there is no such queue."""
+        """Number of messages that wait in the queue. Raises `amqp.NotFound` if there is no such queue."""
         with self.channel() as channel:
             return int(channel.queue_declare(queue, passive=True).message_count)
 
@@ -117,7 +117,7 @@ class RabbitMQ:
             channel.queue_delete(queue)
 
     def take(self, queue: str) -> list[amqp.Message]:
-        """All that wait in it, taken out."""
+        """Take all waiting messages out of the queue, and return them."""
         with self.channel() as channel:
             return list(iter(lambda: channel.basic_get(queue, no_ack=True), None))
 
@@ -126,7 +126,7 @@ class RabbitMQ:
             channel.basic_publish(amqp.Message(body, **properties), routing_key=queue)
 
     def described_queues(self) -> dict[str, str]:
-        """The arguments of each queue, as its own tool prints them."""
+        """The arguments of each queue, as RabbitMQ's own tool prints them."""
         found = self._control("list_queues", "name", "arguments", "--no-table-headers")
         return dict(line.split("\t", 1) for line in found.splitlines())
 
@@ -134,7 +134,7 @@ class RabbitMQ:
         self._control("set_vm_memory_high_watermark", share)
 
     def _control(self, *arguments: str) -> str:
-        """What its own tool prints."""
+        """The output of RabbitMQ's own tool."""
         done = subprocess.run(
             [_SERVER.with_name("rabbitmqctl"), "-q", *arguments],
             cwd=self.home, env=self.environment(), capture_output=True, text=True, timeout=60, check=True,
@@ -142,7 +142,7 @@ class RabbitMQ:
         return done.stdout
 
     def __enter__(self) -> Self:
-        # in the foreground: one that the server starts by itself would outlive it as a daemon
+        # in the foreground: a mapper that the server starts itself would outlive it as a daemon
         self._mapper = subprocess.Popen(
             [_EPMD, "-port", str(self._mapper_port), "-address", "127.0.0.1"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -162,9 +162,9 @@ class RabbitMQ:
             self._mapper.wait(60)
 
     def environment(self) -> dict[str, str]:
-        """For its own tools."""
+        """The environment of RabbitMQ's own tools."""
         own = {
-            "HOME": str(self.home),  # with the cookie
+            "HOME": str(self.home),  # contains the cookie
             "RABBITMQ_NODENAME": self._node,
             "RABBITMQ_MNESIA_BASE": str(self.home / "data"),
             "RABBITMQ_LOG_BASE": str(self.home / "log"),
@@ -172,14 +172,14 @@ class RabbitMQ:
             "RABBITMQ_CONF_ENV_FILE": os.devnull,
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.home / "plugins"),
             "RABBITMQ_DIST_PORT": str(free_port()),
-            # two threads that do not spin: tests share the machine
+            # two threads that do not spin, because tests share the machine
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
                 "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
                 " -kernel inet_dist_use_interface {127,0,0,1} -start_epmd false"
             ),
             "ERL_EPMD_PORT": str(self._mapper_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "detached": "true",  # the script becomes the server, which signals then reach
+            "detached": "true",  # the script becomes the server, so signals reach it
         }
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ_", "ERL_"))}
         return {**inherited, **own}

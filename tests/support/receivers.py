@@ -1,4 +1,4 @@
-"""Receivers of webhooks on real sockets, which behave as badly as they are told."""
+"""Receivers of webhooks on real sockets, which misbehave as a test wants."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Behaviour = Callable[[socket.socket], None]
 
 
 class Call(NamedTuple):
-    #: By the monotonic clock.
+    #: Monotonic time.
     at: float
     path: str
     body: bytes
-    #: By their names in small letters.
+    #: By their names in lower case.
     headers: dict[str, str]
 
 
@@ -31,12 +31,12 @@ def answer(status: int = 200, *headers: str) -> Behaviour:
     )
 
 
-#: Takes each call.
+#: Accepts each call.
 WELL = answer()
 
 
 def drip(seconds: float) -> Behaviour:
-    """A byte of an answer that never ends, every so many seconds: no wait for a byte is a long one."""
+    """Sends one byte of an endless answer every `seconds`, so that no single byte is waited for long."""
 
     def send(connection: socket.socket) -> None:
         for byte in chain(b"HTTP/1.1 200 OK\r\nX: ", repeat(ord("x"))):
@@ -48,7 +48,7 @@ def drip(seconds: float) -> Behaviour:
 
 
 def _is_gone(connection: socket.socket, seconds: float) -> bool:
-    """Whether the other side goes within so many seconds."""
+    """Whether the other side closes the connection within `seconds`."""
     connection.settimeout(seconds)
     try:
         while connection.recv(1 << 16):
@@ -60,7 +60,7 @@ def _is_gone(connection: socket.socket, seconds: float) -> bool:
 
 def _has_other_side(connection: socket.socket) -> bool:
     poll = select.poll()
-    poll.register(connection, getattr(select, "POLLRDHUP", 0))  # macOS has none
+    poll.register(connection, getattr(select, "POLLRDHUP", 0))  # absent on macOS
     return not poll.poll(0)
 
 
@@ -79,24 +79,24 @@ ENDLESS_BODY = endlessly(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n
 
 
 def never(connection: socket.socket) -> None:
-    """Takes the request, and says nothing until the other side goes."""
+    """Reads the request, and sends nothing until the other side closes the connection."""
     _is_gone(connection, 3600)
 
 
 class Receiver:
-    """Listens on every loopback address, unless told which: it stands for as many hosts as a test needs."""
+    """Listens on all loopback addresses, or on the given one, so it can stand for as many hosts as a test needs."""
 
     def __init__(
         self, behaviour: Behaviour, *, reads: bool = True, address: str = "", tls: ssl.SSLContext | None = None
     ) -> None:
         self.behaviour = behaviour
-        #: Whether it waits for the request before it does anything.
+        #: Whether it reads the request before it does anything else.
         self._reads = reads
         self._tls = tls
         self.calls: list[Call] = []
-        #: Those of them that it has answered well.
+        #: Calls that it has answered with success.
         self.taken: list[Call] = []
-        #: Connections that are open, and the most there ever were.
+        #: Number of open connections, and the most at any time.
         self.open = self.most_open = 0
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -108,7 +108,7 @@ class Receiver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # wakes the thread that accepts
+        # wakes the accepting thread
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
@@ -126,9 +126,9 @@ class Receiver:
 
     def _serve(self, connection: socket.socket) -> None:
         if self._tls:
-            # with the first byte that is read, so that a failure is one of those below
+            # the handshake happens with the first read, so that its failure is caught below
             connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-        # the other side may go at any time
+        # the other side may close the connection at any time
         with closing(connection), suppress(OSError), self._counted(connection):
             call = _read(connection) if self._reads else None
             if call:
@@ -143,7 +143,7 @@ class Receiver:
         with self._lock:
             self.open += 1
             self._connections.add(connection)
-            # one whose other side has gone is none of them, also where its thread has had no time to notice
+            # a connection whose other side is gone does not count, even if its thread has not noticed yet
             self.most_open = max(self.most_open, sum(map(_has_other_side, self._connections)))
         try:
             yield
@@ -174,7 +174,7 @@ def _more(connection: socket.socket) -> bytes:
 
 @contextmanager
 def black_hole(address: str, port: int) -> Iterator[None]:
-    """Where no connection is answered, nor refused: its queue is full, and nobody takes from it."""
+    """An address where connections are neither accepted nor refused: the queue is full, and nothing takes from it."""
     with socket.create_server((address, port), backlog=0), closing(socket.socket()) as first:
         first.connect((address, port))
         yield

@@ -1,4 +1,4 @@
-"""What the page about several machines needs of `redis-cli`."""
+"""The commands of `redis-cli` that the page about several machines uses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Ways to a server on which connections can go dead without an end, as one through a firewall that forgets them, or
-on which single commands of MongoDB can be lost, refused or never answered.
+"""Relays to a server. Their connections can go dead without being closed, as through a firewall that forgets them.
+Single commands of MongoDB can be lost, refused or left unanswered.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ _HEADER = struct.Struct("<iiii")
 
 @dataclass
 class Connection:
-    #: Of the client's end.
+    #: The port at the client's end.
     port: int
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
-    #: Both directions; empty once it was forgotten.
+    #: The tasks of both directions; empty once the connection was forgotten.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    #: Whether the client's was the last word.
+    #: Whether the client spoke last.
     asked: bool = False
-    #: When it was last used for more than to see whether the server is there (monotonic).
+    #: When it was last used for anything but a heartbeat (monotonic time).
     used_at: float = 0.0
 
 
 class Relay:
     def __init__(self, target_port: int, *, address: str = "127.0.0.1", port: int = 0) -> None:
-        """It listens at the address, on a port of its own or on that one; the server is on loopback."""
+        """Listens at the address, on `port` or on a free one. The server is on loopback."""
         self.address, self.port = address, port
-        #: How often a client spoke after the server had, or for the first time; what it says in one go counts once.
+        #: How often a client spoke for the first time, or after the server. Data without an answer in between counts
+        #: once.
         self.round_trips = 0
-        #: Seconds that each piece of data takes longer, on its way there and on its way back.
+        #: Seconds by which each piece of data is delayed, in each direction.
         self.delay = 0.0
         self._target_port = target_port
         self._connections: dict[int, Connection] = {}
@@ -53,21 +54,21 @@ class Relay:
         return cls(urlsplit(url).port or 0)
 
     def url(self, url: str) -> str:
-        """The same server's URL by this way."""
+        """The URL of the same server, through this relay."""
         return url.replace(f":{urlsplit(url).port}", f":{self.port}")
 
     def ports(self) -> list[int]:
-        """The clients' ends of what is connected and was not forgotten; last that which was used last."""
+        """The clients' ports of the connections that are open and not forgotten. The last one was used last."""
         connected = [connection for connection in list(self._connections.values()) if connection.tasks]
         return [connection.port for connection in sorted(connected, key=lambda one: one.used_at)]
 
     def forget(self, ports: Collection[int] | None = None) -> None:
-        """All connections that there are, or those with these clients' ends; new ones work."""
+        """Forget all present connections, or those with these clients' ports. New ones work."""
         self._loop.call_soon_threadsafe(self._forget, ports)
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """All connections are closed, and new ones closed at once."""
+        """During this block, all connections are closed, and new ones are closed at once."""
         self._is_closed = True
         self._loop.call_soon_threadsafe(self._close)
         try:
@@ -138,7 +139,7 @@ class Relay:
                 await sink.drain()
         except (OSError, asyncio.IncompleteReadError):
             pass
-        # only where it ended: forgotten ones stay open
+        # only connections that ended: forgotten ones stay open
         sink.close()
         connection.tasks.clear()
 
@@ -159,7 +160,7 @@ class Relay:
 
 
 class Refuse(NamedTuple):
-    """The server is not asked; this is answered."""
+    """This is answered, and the server is not asked."""
 
     answer: dict[str, Any]
 
@@ -176,31 +177,31 @@ _HELLO: dict[str, Any] = {
     "maxMessageSizeBytes": 48_000_000,
     "maxWriteBatchSize": 100_000,
 }
-#: The server is asked, and the connection breaks before it has answered.
+#: The server is asked, and the connection is closed before it has answered.
 LOSE = "lose"
-#: From here on nothing more is heard on this connection, which stays open.
+#: From here on nothing more arrives on this connection, which stays open.
 SILENCE = "silence"
-#: What becomes of a command; `None`: nothing special.
+#: Decides what happens to a command; `None` means nothing special.
 Fault = Callable[[dict[str, Any]], "Refuse | str | None"]
 
 
 def failure(code: int, *labels: str) -> Refuse:
-    """As MongoDB fails a command."""
+    """An error as MongoDB answers it."""
     answer = {"ok": 0.0, "code": code, "codeName": f"Code{code}", "errmsg": f"as told ({code})"}
     return Refuse({**answer, "errorLabels": list(labels)} if labels else answer)
 
 
 class MongoRelay(Relay):
-    """One that understands what is said. `fault` decides, in a thread of its own, on each command but handshakes and
-    what drivers ask to see whether the server is there.
+    """A relay that understands the protocol. `fault` decides about each command, in a thread of its own. Handshakes
+    and heartbeats of drivers are not asked about.
     """
 
     def __init__(self, target_port: int, fault: Fault = lambda _: None) -> None:
         super().__init__(target_port)
         self.fault = fault
-        #: How far the server's clock is ahead, as drivers are told that look whether it is there.
+        #: How far the server's clock is ahead, in its answers to drivers' heartbeats.
         self.ahead = timedelta()
-        #: Commands by name.
+        #: How often each command was sent, by name.
         self.asked: Counter[str] = Counter()
         self._lost: set[tuple[int, int]] = set()
 

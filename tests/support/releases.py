@@ -1,4 +1,4 @@
-"""Releases of the platform beside each other: the processes of one version's source, on stores that are shared."""
+"""Several releases of the platform at once: processes of different versions' sources, on shared stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stack import ROOT, START_TIMEOUT, Stack, wait_until
 from stores import embedded_mongo, free_port, valkey_server
 from warm import WarmProcess
 
-#: As `discoverybot up` starts them.
+#: The command with which `discoverybot up` starts them.
 _CELERY = ("celery", "--quiet", "-A", "celery_app")
 _PROCESSES: dict[str, tuple[str, ...]] = {
     "scrapyd": ("scrapyd", "--pidfile="),
@@ -42,14 +42,14 @@ _STOP_TIMEOUT = 45.0
 
 
 class Release(NamedTuple):
-    """The source of a version, in a folder."""
+    """The source of a version in a folder."""
 
     version: str
     tree: Path
 
     @property
     def protocols(self) -> frozenset[int]:
-        """Those that its nodes speak, by its source."""
+        """The protocols that its nodes support, according to its source."""
         contract = (self.tree / "gateway/contract/outbox.py").read_text(encoding="utf-8")
         found = re.search(r"^PROTOCOLS = frozenset\(\{(.*)\}\)$", contract, re.MULTILINE)
         assert found, "the release does not say which protocols it speaks"
@@ -57,8 +57,8 @@ class Release(NamedTuple):
 
 
 def last_release(folder: Path) -> Release:
-    """The last one in CHANGELOG, by the commit that it names or else by its tag, in `folder`. Today's packages
-    run it.
+    """Put the last release in CHANGELOG into `folder`, by the commit that it names, or else by its tag. It runs with
+    today's packages.
     """
     found = _RELEASE.search((ROOT / "CHANGELOG.md").read_text())
     assert found, "CHANGELOG names no release"
@@ -66,13 +66,13 @@ def last_release(folder: Path) -> Release:
     packed = subprocess.run(("git", "archive", commit), cwd=ROOT, check=False, capture_output=True)
     if packed.returncode:
         _not_here(f"the last release, {commit}, is not in this clone: git fetch --unshallow")
-    # `tar`, because Python 3.11.2, Debian 12's own, has no `filter` for `extractall` yet
+    # `tar`, because `extractall` of Python 3.11.2 (Debian 12) has no `filter` yet
     subprocess.run(("tar", "--extract", "--directory", folder), input=packed.stdout, check=True)
-    # what the source says of its version is asked of the installed package: today's, without this one before it
+    # the source asks the installed package for its version; without this, that would be today's
     metadata = folder / f"discoverybot-{found['version']}.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.4\nName: discoverybot\nVersion: {found['version']}\n")
-    # else each of its processes, which start at once, would do so
+    # otherwise each of its processes, which start at the same time, would compile the source
     for package in ("crawler", "embedded", "gateway"):
         compileall.compile_dir(folder / package, quiet=2)
     return Release(found["version"], folder)
@@ -81,7 +81,7 @@ def last_release(folder: Path) -> Release:
 def _not_here(reason: str) -> NoReturn:
     asked = ("git", "rev-parse", "--is-shallow-repository")
     if subprocess.run(asked, cwd=ROOT, check=False, capture_output=True, text=True).stdout.strip() == "false":
-        # a clone that has all of the history, and not this
+        # a clone with the whole history, but without this commit
         missing(reason)
     pytest.skip(reason)
 
@@ -90,7 +90,7 @@ TODAY = Release("today", ROOT)
 
 
 class Part(Stack):
-    """Some processes in a folder of their own, each of any release. Nobody starts one again."""
+    """Some processes in a folder of their own, each of any release. They are not restarted when they end."""
 
     def __init__(self, home: Path, variables: Mapping[str, str]) -> None:
         self.home, self.name = home, home.name
@@ -109,7 +109,7 @@ class Part(Stack):
         return self._environment
 
     def start(self, release: Release, *names: str) -> None:
-        """Returns at once, see `wait_until_ready`."""
+        """Start processes without waiting for them (see `wait_until_ready`)."""
         for name in names:
             begin = self._forked if release is TODAY else partial(self._started, release)
             self._processes[name] = begin(*_PROCESSES[name], log=self.home / f"{name}.log")
@@ -126,7 +126,7 @@ class Part(Stack):
             )  # fmt: skip
 
     def stop(self, *names: str) -> None:
-        """As a roll-out stops them: all those, or the named ones."""
+        """Stop all processes, or the named ones, as a roll-out does."""
         stopped = [self._processes.pop(name) for name in names or tuple(self._processes)]
         for process in stopped:
             process.send_signal(signal.SIGTERM)
@@ -143,7 +143,7 @@ class Part(Stack):
         self.stop()
 
     def replace(self, release: Release, *names: str) -> None:
-        """Those processes by those of another release, in the same folder."""
+        """Replace processes by those of another release, in the same folder."""
         self.stop(*names)
         self.start(release, *names)
         self.wait_until_ready()
@@ -169,7 +169,7 @@ class Part(Stack):
 def parts(
     folder: Path, variables: Mapping[str, str], **started: tuple[Release, tuple[str, ...]]
 ) -> Iterator[list[Part]]:
-    """Each by its name, with the processes that it is started with, and ready; at the end all of them are stopped."""
+    """Parts by name, each ready with its processes. All are stopped at the end."""
     made = [Part(folder / name.replace("_", "-"), variables) for name in started]
     try:
         for one, (release, names) in zip(made, started.values(), strict=True):
@@ -184,7 +184,7 @@ def parts(
 
 @contextmanager
 def shared_stores(folder: Path) -> Iterator[dict[str, str]]:
-    """What all parts are told."""
+    """The settings that all parts get."""
     with valkey_server(folder / "redis") as redis_url, embedded_mongo(folder / "mongo") as mongo_uri:
         base = redis_url.removesuffix("/0")
         yield {

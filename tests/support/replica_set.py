@@ -1,8 +1,8 @@
-"""A server of MongoDB that looks like the primary of a replica set, and fails as one does.
+"""A MongoDB server that looks like the primary of a replica set, and fails like one.
 
-It stands before a server that knows neither sessions nor elections, as our own does. Drivers find a replica set: they
-number their writes and repeat what was not answered. A number that comes again is answered as it was before, and not
-carried out again.
+It stands in front of a server without sessions and elections, such as our own. Because drivers see a replica set,
+they number their writes and repeat those that were not answered. A repeated number gets the same answer as before,
+and is not executed again.
 """
 
 from __future__ import annotations
@@ -29,43 +29,45 @@ WRITES = frozenset({"insert", "update", "delete", "findAndModify"})
 _SESSIONS = frozenset({"lsid", "txnNumber", "$clusterTime"})
 _OP_MSG = 2013
 _NOT_WRITABLE_PRIMARY = 10107
-#: What a store answers that does not know numbered writes.
+#: The error code of a store that does not support numbered writes.
 _ILLEGAL_OPERATION = 20
 _PRIMARY_STEPPED_DOWN = 189
 _RETRYABLE = "RetryableWriteError"
-#: The server is asked, and steps down before the others have confirmed the write: it is there, but not for sure.
+#: The server executes the write and steps down before the others have confirmed it, so the write is uncertain.
 INTERRUPT = "interrupt"
-#: The server is not asked: it is no primary any more.
+#: The server is not asked, because it is not the primary any more.
 STEP_DOWN = "step down"
-#: What can become of a write.
+#: Faults of a write.
 FAULTS = (LOSE, INTERRUPT, STEP_DOWN)
-#: By a request's id and its command; `None`: nothing special.
+#: Chooses a fault by a request's id and its command; `None` means none.
 Choice = Callable[[int, dict[str, Any]], str | None]
 
 
 class ReplicaSet(MongoRelay):
-    """Of one member. `choose` decides on each write."""
+    """A replica set with one member. `choose` decides about each write."""
 
     def __init__(self, target_port: int, *, numbers_writes: bool = True) -> None:
-        """`numbers_writes`: else drivers are told by the URL not to, and repeat nothing by themselves."""
+        """Without `numbers_writes`, drivers are told in the URL not to number writes, and repeat nothing by
+        themselves.
+        """
         super().__init__(target_port)
         self.choose: Choice = lambda _id, _command: None
-        #: Writes that came again under their number, and were answered as before.
+        #: Writes that were repeated with their number, and answered as before.
         self.repeated = 0
         #: How often it stepped down.
         self.elections = 0
         self._numbers_writes = numbers_writes
         self._is_primary = True
-        #: The last number of each session, and what was answered.
+        #: The last number of each session, and its answer.
         self._answers: dict[bytes, tuple[int, dict[str, Any] | None]] = {}
-        #: What is asked just now, by connection and request.
+        #: Requests in progress, by connection and request.
         self._asked: dict[tuple[int, int], tuple[Request, str | None]] = {}
 
     def url(self, url: str) -> str:
         return super().url(str(url)) + f"?replicaSet=rs0&retryWrites={str(self._numbers_writes).lower()}"
 
     def step_down(self, seconds: float) -> None:
-        """There is no primary for so long; what is connected is cut off. Returns at once."""
+        """Have no primary for `seconds`, and close all connections. Returns at once."""
         done = threading.Event()
 
         def begin() -> None:
@@ -98,7 +100,7 @@ class ReplicaSet(MongoRelay):
             connection.tasks.clear()
 
     def _answer_of_its_own(self, request: Request, connection: Connection) -> dict[str, Any] | None:
-        """What is answered without the server; `None`: it is asked."""
+        """The answer if the server is not asked; `None` if it is."""
         name = next(iter(request.command))
         if name.lower() in {"hello", "ismaster"}:
             return self._hello()
@@ -157,7 +159,7 @@ def _session(command: dict[str, Any]) -> tuple[bytes, int | None]:
 
 
 def _labels(command: dict[str, Any]) -> tuple[str, ...]:
-    """As a server does, which labels only writes that it would know again."""
+    """The labels of an error. As a real server does, only writes that it would recognise get one."""
     return (_RETRYABLE,) if "txnNumber" in command else ()
 
 
@@ -166,14 +168,14 @@ def _refused(command: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unsure(command: dict[str, Any]) -> dict[str, Any]:
-    """Of a write that is carried out, and not confirmed by a majority."""
+    """The answer to a write that is executed but not confirmed by a majority."""
     concern = {"code": _PRIMARY_STEPPED_DOWN, "codeName": "PrimarySteppedDown", "errmsg": "as told"}
     labels = _labels(command)
     return {"writeConcernError": concern} | ({"errorLabels": [*labels]} if labels else {})
 
 
 def _unnumbered(request: Request) -> bytes:
-    """The same for a server that knows no sessions."""
+    """The request without its number, for a server without sessions."""
     kept = {
         name: value for name, value in request.command.items() if name not in {"lsid", "txnNumber", "$clusterTime"}
     }
@@ -184,7 +186,7 @@ def _unnumbered(request: Request) -> bytes:
 
 
 def step_down(url: str, seconds: int) -> float:
-    """Has the primary step down for at least so long. Returns when there is one again (monotonic)."""
+    """Have the primary step down for at least `seconds`. Returns when there is one again (monotonic time)."""
     with pymongo.MongoClient[dict[str, Any]](url, serverSelectionTimeoutMS=60_000) as client:
         asked = {"replSetStepDown": seconds, "secondaryCatchUpPeriodSecs": 0, "force": True}
         with suppress(AutoReconnect):

@@ -1,4 +1,4 @@
-"""An S3 server as a real process on loopback. It forgets all when it is stopped, as a bucket that was lost does."""
+"""An S3 server as a real process on loopback. It forgets everything when it is stopped, like a lost bucket."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stores import StoreProcess, free_port, moto_server
 
 BUCKET = "crawls"
 KEY, SECRET = "key-of-the-tests", "secret-of-the-tests"
-#: The server looks into the name of the region only.
+#: The server only reads the region's name in it.
 _SIGNED = f"AWS4-HMAC-SHA256 Credential={KEY}/20270601/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[StoreProcess]:
-    """Its URL. The bucket is there once it is."""
+    """The server's URL, after the bucket was made."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     with moto_server(url, port, lambda: _make_bucket(url), folder / "s3.log") as server:
         yield server
@@ -29,7 +29,7 @@ def _make_bucket(url: str) -> httpx2.Response:
 
 
 def s3_settings(url: str) -> dict[str, str]:
-    """What a process needs to store files there."""
+    """The settings with which a process stores files there."""
     return {
         "FILES_URL": f"s3://{BUCKET}/files",
         "FILES_ENDPOINT": url,

@@ -1,4 +1,4 @@
-"""A way to a server that is cut again and again."""
+"""A relay whose connections are cut again and again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from relay import Connection, Relay
 
 
 class Scissors(Relay):
-    """Cuts each connection after so many bytes of its server; once there is no number left, none."""
+    """Cuts each connection after a number of bytes from the server. Once all numbers are used, it cuts none."""
 
     budgets: list[int]
 

@@ -1,4 +1,4 @@
-"""A server on loopback that answers what a test says, also less than it says it will."""
+"""A server on loopback that answers as a test says. An answer can be shorter than announced."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def whole(content: object, status: int = 200, **headers: str) -> Answer:
 
 
 def part(content: object, size: int | None, status: int = 200, **headers: str) -> Answer:
-    """The first bytes of an answer, and then the connection is closed."""
+    """The first bytes of an answer, after which the connection is closed."""
 
     def answer(_asked: Asked, connection: socket.socket) -> None:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -43,11 +43,11 @@ def part(content: object, size: int | None, status: int = 200, **headers: str) -
 
 
 def nothing(_asked: Asked, _connection: socket.socket) -> None:
-    """The request is read, and the connection closed."""
+    """Closes the connection after the request was read."""
 
 
 class StandIn:
-    """Gives its answers one after the other; the last one again and again."""
+    """Gives its answers one after the other, and then repeats the last one."""
 
     def __init__(self, listener: socket.socket, answers: list[Answer]) -> None:
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -16,7 +16,7 @@ KEY, SECRET = "key-of-the-tests", "secret-of-the-tests"
 
 @contextmanager
 def sqs_server(folder: Path) -> Iterator[StoreProcess]:
-    """Its URL, as `BROKER_URL` has it."""
+    """The server's URL in the form of `BROKER_URL`."""
     address = f"127.0.0.1:{(port := free_port())}"
     url = f"sqs://{KEY}:{SECRET}@{address}"
     with moto_server(url, port, lambda: _ask(address), folder / "sqs.log") as server:
@@ -28,6 +28,6 @@ def _ask(address: str) -> httpx2.Response:
 
 
 def client(url: str) -> Any:
-    """Amazon's own."""
+    """Amazon's own client."""
     keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
     return boto3.client("sqs", endpoint_url=f"http://{url.rpartition('@')[2]}", **keys)

@@ -18,7 +18,7 @@ import warm
 from warm import WarmProcess
 
 ROOT = Path(__file__).parents[2]
-#: Seconds; generous, because machines are shared. A stack is up in a fraction of it.
+#: Seconds to start. It is generous, because machines are shared; usually a fraction is enough.
 START_TIMEOUT = 90.0
 FINAL = frozenset({"finished", "partial", "error", "cancelled"})
 
@@ -26,9 +26,10 @@ Value = TypeVar("Value")
 
 
 def wait_until(question: Callable[[], Value | None], *, timeout: float = 60.0, what: str = "it") -> Value:
-    """The first truthy answer. Asks again while it is refused or false; fails loudly when time runs out.
+    """The first truthy answer. Asks again while the answer is false or `question` raises an error of the connection;
+    fails after `timeout` seconds.
 
-    The longer it has waited, the longer it waits to ask again: each question costs a processor that others share.
+    The intervals between two calls grow, because each call takes processor time that others share.
     """
     began = time.monotonic()
     last: object = None
@@ -47,13 +48,13 @@ class Stack:
         self.home = home
         self.process = process
         self.output = output
-        # without limits: where there are, a connection may be closed that a thread was just given, whose request then
-        # waits for its whole time-out (httpcore#1110)
+        # without limits on connections: with them, a connection may be closed that a thread has just received, and
+        # its request then waits for its whole time-out (httpcore#1110)
         self.http = httpx2.Client(timeout=30, limits=httpx2.Limits(keepalive_expiry=None), trust_env=False)
 
     @property
     def ready(self) -> dict[str, Any]:
-        """What the stack says of itself; rewritten by it whenever a process is started again."""
+        """The stack's file about itself, which it rewrites whenever a process is started again."""
         described: dict[str, Any] = json.loads((self.home / "ready.json").read_bytes())
         return described
 
@@ -62,7 +63,7 @@ class Stack:
         return str(self.ready["gateway_url"])
 
     def environment(self) -> dict[str, str]:
-        """For a further process of the platform beside the stack's own."""
+        """The environment for a further process of the platform beside the stack's own."""
         ready = self.ready
         return {
             **os.environ,
@@ -79,7 +80,7 @@ class Stack:
         os.kill(self.ready["pids"][name], signum)
 
     def wait_for_another(self, name: str, pid: int) -> None:
-        """Until the process of that name is not `pid` any more. Meanwhile there is none."""
+        """Wait until the process of that name is another one than `pid`. Meanwhile there is none."""
         wait_until(lambda: self.ready["pids"].get(name) not in (None, pid), what=f"another {name}")
 
     def crawl(self, url: str, **fields: Any) -> str:
@@ -106,14 +107,16 @@ class Stack:
         return wait_until(final, timeout=timeout, what=f"the end of job {job_id}")
 
     def wait_begun(self, job_id: str, *, timeout: float = 60.0) -> None:
-        """Until its first attempt has begun. If it has not, what the platform says of the job is what is raised."""
+        """Wait until the first attempt has begun. If it does not, the error has what the platform says
+        about the job.
+        """
         try:
             wait_until(lambda: self.status(job_id)["started_at"], timeout=timeout, what="the beginning")
         except AssertionError as error:
             raise AssertionError(f"{error}; the job: {self.job(job_id)}; of nodes: {self.check('nodes')}") from error
 
     def check(self, name: str) -> dict[str, str]:
-        """One of those of `GET /health`."""
+        """One of the checks of `GET /health`."""
         found: dict[str, str] = self.http.get(f"{self.url}/health").json()["checks"][name]
         return found
 
@@ -126,7 +129,7 @@ class Stack:
         return answer.raise_for_status().content
 
     def last_words(self, lines: int = 40) -> str:
-        """What the platform's processes wrote last."""
+        """The last output of the platform's processes."""
         return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
 
     def log_on_node(self, job_id: str, attempt: int = 1) -> bytes:
@@ -137,17 +140,17 @@ class Stack:
 def running_stack(
     home: Path, *, forked: bool = True, only: Sequence[str] = (), joined: bool = False, **variables: str
 ) -> Iterator[Stack]:
-    """A healthy platform, or `only` some of its processes, or a node that has `joined` one elsewhere.
+    """A healthy platform, or `only` some of its processes, or a node that has `joined` another platform.
 
-    At the end Ctrl-C, as a user would, and nothing may be left running. It is forked from a warm process unless told
-    otherwise.
+    At the end it is stopped by Ctrl-C, as by a user, and nothing may be left running. By default it is forked from a
+    warm process.
     """
     home.mkdir(parents=True, exist_ok=True)
     ready = home / "ready.json"
     ready.unlink(missing_ok=True)
     output = home / "up.log"
     environment = {**os.environ, "DISCOVERYBOT_HOME": str(home), "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8", **variables}
-    # others have to know where a node is
+    # others have to know the address of a node
     free_ports = () if joined or "scrapyd" in only else ("--free-ports",)
     arguments = ("up", "--verbose", *free_ports, *(f"--only={name}" for name in only), "--ready-file", str(ready))
     if forked:

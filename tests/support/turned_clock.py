@@ -1,4 +1,4 @@
-"""Imported, it makes the wall clock of its process wrong, by the seconds that a file says at that moment."""
+"""When imported, sets the wall clock of its process wrong, by the seconds that a file contains at each moment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _wrong_time() -> float:
 
 class _WrongDatetime(datetime):
     @classmethod
-    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # plain ones, as everywhere
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # plain datetimes, as everywhere
         return datetime.now(tz) + timedelta(seconds=seconds_ahead())
 
 

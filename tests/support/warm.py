@@ -1,6 +1,7 @@
-"""Processes for tests that start many: forked, as crawls are on a node, from one that has imported what they need.
+"""Processes for tests that start many. They are forked, as crawls on a node, from a process that has done the
+imports.
 
-What starts otherwise under `python -m` takes a second of processor time before it does anything.
+A new `python -m` takes a second of processor time before it does anything.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ import pytest
 from embedded.stack.parent_death import die_with_parent
 
 ROOT = Path(__file__).parents[2]
-#: Seconds that one may take that is to come to an end.
+#: Most seconds for a process that should end by itself.
 _PATIENCE = 120
 
 
 class Told(NamedTuple):
-    """What is to become of a fork."""
+    """Instructions for a fork."""
 
     module: str
     arguments: tuple[str, ...]
@@ -44,12 +45,12 @@ class Told(NamedTuple):
     stdin: Path
     stdout: Path
     stderr: Path
-    #: The network namespace of the thread that starts it.
+    #: The network namespace of the thread that starts the process.
     network: Path
 
 
 class WarmProcess:
-    """As `subprocess.Popen`, where that is needed."""
+    """A forked process with the part of `subprocess.Popen` that tests need."""
 
     def __init__(self, process: ForkServerProcess) -> None:
         self._process = process
@@ -93,8 +94,8 @@ def start(
     stderr: Path | None = None,
     stdin: Path = Path(os.devnull),
 ) -> WarmProcess:
-    """As good as `python -m <module> <arguments>`: its `main()` is called. Output is appended to the files, to one of
-    them if there is no other.
+    """Start the equivalent of `python -m <module> <arguments>` by calling its `main()`. Output is appended to the
+    files; if there is only one, both streams go there.
     """
     variables = {name: str(value) for name, value in env.items()}
     network = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net")
@@ -105,15 +106,15 @@ def start(
 def run(
     module: str, *arguments: str, env: Mapping[str, str], cwd: Path = ROOT, patience: float = _PATIENCE
 ) -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run` that captures the output, of what `start` starts."""
+    """As `subprocess.run` with captured output, for a process that `start` starts."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder) / "stdout", Path(folder) / "stderr"
         code = start(module, *arguments, env=env, cwd=cwd, stdout=out, stderr=err).wait(patience)
         return subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
 
 
-#: Stands for a command of a shell: hands its arguments, variables, folder and standard files to us, and ends as the
-#: process ends that is forked for it.
+#: A script in place of a command of the shell. It sends its arguments, variables, folder and standard files to us,
+#: and exits with the exit code of the process that is forked for it.
 _STAND_IN = """#!{python} -IS
 import json, os, socket, sys
 connection = socket.socket(socket.AF_UNIX)
@@ -127,7 +128,7 @@ sys.exit(int(connection.recv(16)))
 
 @contextmanager
 def command(name: str, module: str) -> Iterator[Path]:
-    """A folder for a script's PATH: each `name <arguments>` of the script is as good as `python -m <module>`."""
+    """A folder for a script's PATH, in which `name <arguments>` does the same as `python -m <module>`."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         address = f"{folder}/socket"
         listener.bind(address)
@@ -145,7 +146,7 @@ def command(name: str, module: str) -> Iterator[Path]:
 
 
 def _answer(listener: socket.socket, module: str) -> None:
-    """Until the listener is shut down. What a pipe joins runs side by side."""
+    """Answer until the listener is shut down. Commands that are joined by a pipe run at the same time."""
     with ExitStack() as running:
         while True:
             try:
@@ -158,7 +159,7 @@ def _answer(listener: socket.socket, module: str) -> None:
 
 
 def _run_for(connection: socket.socket, module: str) -> None:
-    with connection, suppress(BrokenPipeError):  # of a command that was killed meanwhile
+    with connection, suppress(BrokenPipeError):  # the command was killed meanwhile
         _, fds, _, _ = socket.recv_fds(connection, 1, 3, socket.MSG_CMSG_CLOEXEC)
         try:
             arguments, env, cwd = json.loads(connection.makefile("rb").read())
@@ -171,7 +172,7 @@ def _run_for(connection: socket.socket, module: str) -> None:
 
 
 def ready() -> None:
-    """For a thread that enters a network namespace: others are started later from where it is now."""
+    """Start the fork server now. A thread that enters a network namespace later would start it there."""
     _fork_server()
 
 
@@ -179,7 +180,7 @@ def ready() -> None:
 def _fork_server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["warm_imports"])
-    # before Python 3.12.5 it does not look where we look (CPython issue 117378)
+    # before Python 3.12.5 the fork server has another import path than we have (CPython issue 117378)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         forkserver.ensure_running()
@@ -187,8 +188,7 @@ def _fork_server() -> ForkServerContext:
 
 
 def _become(told: Told) -> None:
-    # a run of tests that is ended from outside leaves no platform behind to keep the machine busy: the warm process
-    # ends once nobody has this descriptor any more
+    # if a run of tests is killed, no platform may stay behind: the warm process ends once nobody has this descriptor
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     die_with_parent(os.getppid(), signal.SIGTERM)
     os.setsid()

@@ -1,4 +1,4 @@
-"""Wheels without a network: made of what is installed here, or of a few lines."""
+"""Wheels without a network: made from installed packages, or from a few lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-n
 
 
 def write_wheels_of_node(folder: Path) -> None:
-    """Those that every environment has. That of Scrapy only leads to the Scrapy that is installed."""
+    """Write the wheels that every environment has. The one of Scrapy only refers to the installed Scrapy."""
     write_wheel(folder, "scrapy", version("scrapy"), {"elsewhere.pth": f"{site.getsitepackages()[0]}\n"})
     for name in ("orjson", "redis", "zstandard"):
         write_wheel(folder, name, version(name), {})
@@ -45,20 +45,20 @@ def write_wheel(folder: Path, name: str, number: str, files: dict[str, str], nee
 
 
 def page_of_wheels(folder: Path) -> dict[str, str | Reply]:
-    """A site's page at `/` with those in the folder, to be installed from there."""
+    """A site's page at `/` with the wheels in the folder, from which they can be installed."""
     wheels = {f"/{path.name}": Reply(path.read_bytes(), content_type="application/zip") for path in folder.iterdir()}
     return {**wheels, "/": links(*wheels)}
 
 
 def wheels_of(folder: Path, *names: str) -> None:
-    """Wheels of what is installed under these names, and of all that they require."""
+    """Write wheels of the installed packages with these names, and of everything that they require."""
     folder.mkdir(parents=True, exist_ok=True)
     for found in _all_of(map(Requirement, names)):
         _pack(found, folder)
 
 
 def _all_of(requirements: Iterable[Requirement]) -> Iterator[Distribution]:
-    """What is installed of these, and of all that they require."""
+    """The installed packages that meet these requirements, and everything that they require."""
     wanted = [(canonicalize_name(one.name), extra) for one in requirements for extra in ("", *one.extras)]
     done = set[tuple[str, str]]()
     while wanted:
@@ -86,26 +86,28 @@ def _pack(found: Distribution, folder: Path) -> None:
     tag = "-".join(".".join(dict.fromkeys(parts)) for parts in zip(*(tag.split("-") for tag in tags), strict=True))
     with zipfile.ZipFile(folder / f"{name}-{found.version}-{tag}.whl", "w") as wheel:
         for file in kept:
-            # one of these has a time of before 1980
+            # one of these files has a time before 1980, which ZIP files cannot have
             member = zipfile.ZipInfo(str(file))
             member.external_attr = 0o644 << 16
             wheel.writestr(member, Path(str(file.locate())).read_bytes())
         wheel.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in [*kept, f"{info}/RECORD"]))
 
 
-# --- the project's own wheels, and an environment that has them and what they require, and nothing else
+# --- the project's own wheels, and an environment with only these and their requirements
 
 
 def build_wheels(folder: Path, *sources: Path) -> Path:
-    """The folder, with the wheel of each project, as `uv build` makes it with the build backend that is installed."""
+    """Put the wheel of each source into the folder, as `uv build` makes it with the installed build backend. Returns
+    the folder.
+    """
     for source in sources:
         _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, source)
     return folder
 
 
 def environment_of(wheels: Path, folder: Path) -> Path:
-    """The folder of programs of a new environment with the wheels of a folder. What else they require is linked, with
-    its byte code, to what is installed here.
+    """The folder of programs of a new environment with the wheels of a folder. Their other requirements are links to
+    the packages installed here, with their byte code.
     """
     venv.create(folder, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
@@ -129,7 +131,7 @@ def _uv(*arguments: str | Path) -> None:
 
 
 def write_source(folder: Path, name: str, number: str, files: dict[str, str], builds_with: str = "") -> Path:
-    """A source distribution with these modules, whose way to build itself needs nothing else, or one module."""
+    """A source distribution with these modules. Its build needs no other package, or one module."""
     path, top = folder / f"{name}-{number}.tar.gz", f"{name}-{number}"
     build = {"requires": [builds_with] if builds_with else [], "build-backend": "backend", "backend-path": ["."]}
     backend = BACKEND.format(name=name, number=number, modules=[*files], needs=(), wheel=WHEEL)
@@ -149,7 +151,7 @@ def write_source(folder: Path, name: str, number: str, files: dict[str, str], bu
     return path
 
 
-#: A build backend of a few lines, for a project that has its modules in `modules`.
+#: A build backend of a few lines, for a project whose modules are in `modules`.
 BACKEND = """
 import zipfile
 
@@ -168,7 +170,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def index_of(folder: Path, uploaded: Mapping[str, str]) -> dict[str, str | Reply]:
-    """A site's pages at `/simple/` with what is in the folder, and the time when each was uploaded, by its name."""
+    """A site's pages at `/simple/` for the files in the folder, with the time of each file's upload, by name."""
     pages: dict[str, str | Reply] = {}
     files: dict[str, list[dict[str, object]]] = {}
     for path in sorted(folder.iterdir()):

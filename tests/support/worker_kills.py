@@ -1,4 +1,4 @@
-"""The worker, killed again and again while crawls come in."""
+"""The worker is killed again and again while crawls come in."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from crawl_verifier import CrawlVerifier
 from forms import full_or_short
 from stack import Stack
 
-#: Crawls that are asked for before each kill, and that wait or run when it comes.
+#: Crawls that are requested before each kill, so that some wait and some run when it comes.
 LOAD = full_or_short(12, 6)
-#: Seconds between the last of them and the kill: long enough for some to be in the midst of being dispatched.
+#: Most seconds between the last request and the kill: long enough for some crawls to be half dispatched.
 PAUSE = 0.3
 
 
 def kill_workers(stack: Stack, verifier: CrawlVerifier, kills: int) -> float:
-    """The longest time, in seconds, from a kill to the first page of a crawl that was not yet begun by then."""
+    """Returns the longest time, in seconds, from a kill to the first page of a crawl that had not begun before it."""
     seed = random.SystemRandom().randrange(1 << 32)
-    sys.stdout.write(f"seed of the kills: {seed}\n")  # shown where the test fails
+    sys.stdout.write(f"seed of the kills: {seed}\n")  # shown if the test fails
     chance = random.Random(seed)
     slowest = 0.0
     for _ in range(kills):
         crawls = verifier.begin(LOAD, at_once=4)
-        time.sleep(chance.uniform(0, PAUSE))  # at any moment, that is
+        time.sleep(chance.uniform(0, PAUSE))  # so that the kill comes at any moment
         killed = stack.ready["pids"]["worker"]
         stack.kill("worker")
         died = time.monotonic()

@@ -1,7 +1,7 @@
-"""Every kind of write to MongoDB that the platform's source has, and which of them passes by.
+"""All kinds of writes to MongoDB in the platform's source, and which of them a thread is about to send.
 
-A kind is a function that is marked with `@state_change`, and a call of the driver's that it makes, itself or by a
-private function of its module.
+A kind is a function that is marked with `@state_change`, together with a call of the driver that it makes, either
+itself or in a private function of its module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMMANDS = frozenset({"insert", "update", "delete", "findAndModify"})
 
 
 class Call(NamedTuple):
-    """Where a method of the driver that writes is called."""
+    """A place where a writing method of the driver is called."""
 
     path: str
     first: int
@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 class Kind(NamedTuple):
-    #: That of `@state_change`.
+    #: The name that is given to `@state_change`.
     name: str
     call: Call
 
@@ -45,7 +45,7 @@ class _Function(NamedTuple):
     name: str
     mark: str | None
     calls: list[Call]
-    #: Other functions that it calls, by their last names.
+    #: Other functions that it calls, by the last part of their names.
     others: set[str]
 
 
@@ -60,7 +60,7 @@ class Module:
                 yield from (Kind(function.mark, call) for call in self._calls(function, set()))
 
     def mark(self, function: str) -> str | None:
-        """By a function's dotted name, also of one inside it."""
+        """The name of the mark of a function (dotted name) or of the function around it."""
         outer = function.split(".<locals>", maxsplit=1)[0]
         return next((one.mark for one in self.functions if one.name == outer), None)
 
@@ -94,7 +94,7 @@ class Module:
 
 @cache
 def modules() -> dict[str, Module]:
-    """Those of `gateway`, by path."""
+    """The modules of `gateway`, by path."""
     found = (Module(path) for path in sorted((ROOT / "gateway").rglob("*.py")))
     return {module.path: module for module in found}
 
@@ -104,13 +104,13 @@ def every_kind() -> set[Kind]:
 
 
 def kind_under_way() -> Kind | None:
-    """Of the write that this thread is about to send; `None` if it is none of the platform's."""
+    """The kind of the write that this thread is about to send; `None` if it is not one of the platform's."""
     frame: FrameType | None = sys._getframe(1)
     call: Call | None = None
     while frame is not None:
         module = _module_of(frame.f_code.co_filename)
         if module is not None:
-            # also of a helper elsewhere that calls the driver's: what counts is where the marked function asks
+            # if a helper elsewhere calls the driver, the line in the marked function counts
             call = module.call(frame.f_lineno) or call
             if call is not None and (mark := module.mark(frame.f_code.co_qualname)) is not None:
                 return Kind(mark, call)
@@ -125,15 +125,15 @@ def _module_of(filename: str) -> Module | None:
 
 
 def kind_of(event: monitoring.CommandStartedEvent) -> Kind | None:
-    """Of a write that is about to be sent by this thread; `None` if it is none of the platform's."""
+    """The kind of a write that this thread is about to send; `None` if it is not one of the platform's."""
     return kind_under_way() if event.command_name in _COMMANDS else None
 
 
 class Watch(monitoring.CommandListener):
-    """Of all clients that are made after it was registered (`pymongo.monitoring.register`)."""
+    """Watches all clients that are made after its registration (`pymongo.monitoring.register`)."""
 
     def __init__(self) -> None:
-        modules()  # read now, for it takes longer than a write may
+        modules()  # read now, because it takes longer than a write may take
         #: By the request's id.
         self.under_way: dict[int, Kind] = {}
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import turned_clock  # noqa: F401 - which turns it
+import turned_clock  # noqa: F401 - sets the clock wrong
 
 from gateway.worker.beat import MongoScheduler
 
 
 class WrongClockScheduler(MongoScheduler):
-    """Imported by name, and by that turns the clock of its process."""
+    """Scheduler that is imported by name, which sets the clock of its process wrong."""

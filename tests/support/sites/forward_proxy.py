@@ -1,4 +1,4 @@
-"""A forward proxy for plain HTTP that notes who passes, and lets nobody through without the right password."""
+"""A forward proxy for plain HTTP that records requests, and refuses those without the right password."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ForwardProxy(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        #: Every URL that was asked for with the password.
+        #: Every URL that was requested with the password.
         self.passed: list[str] = []
 
     @property
@@ -64,4 +64,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """What passed is a list, not a noise."""
+        """Print nothing: `passed` has the requests."""

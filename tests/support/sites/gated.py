@@ -1,4 +1,4 @@
-"""A site that answers the start of a crawl at once, and the rest of it when its gate is open."""
+"""A site that answers the start URL of a crawl at once, and other pages only when its gate is open."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import threading
 
 from sites.server import Reply, Site
 
-#: Seconds after which nobody opens the gate any more.
+#: Seconds after which the gate is not waited for any longer.
 PATIENCE = 120.0
 
 
 class GatedSite(Site):
-    """Starts are paths that end with a slash. What was asked for before the gate is open is logged when it opens."""
+    """Start URLs are paths that end with a slash. Requests from before the gate opens are logged when it opens."""
 
     def __init__(self) -> None:
         super().__init__()
         self._gate = threading.Event()
-        #: Starts that were fetched since the gate was closed: so many crawls are under way.
+        #: Number of start URLs that were fetched since the gate was closed, and so of crawls under way.
         self.under_way = 0
 
     def reply(self, path: str) -> Reply:

@@ -1,4 +1,4 @@
-"""A job board for tests: a few hundred made-up postings, the same ones each time, in every manner of presentation.
+"""A job board for tests: a few hundred made-up postings, always the same, in all forms of presentation.
 
     with job_board(postings=300) as board:
         crawl("jobs", board.search_url("json-ld", "next_link"), …)
@@ -68,7 +68,7 @@ class Pay(NamedTuple):
 
 
 class JobAd(NamedTuple):
-    """A posting as a crawl should tell it."""
+    """A posting as a crawl should report it."""
 
     number: int
     title: str
@@ -103,25 +103,25 @@ def job_ad(number: int) -> JobAd:
 
 
 class JobBoard(Site):
-    """`postings` is the truth that a crawl is compared with."""
+    """`postings` are the expected results of a crawl."""
 
     def __init__(self, postings: int = 300, **options: Any) -> None:
         super().__init__(**options)
         self.postings: list[JobAd] = [job_ad(number) for number in range(postings)]
 
     def search_url(self, markup: Markup, pagination: Pagination, keywords: str = "", location: str = "") -> str:
-        """Of the first page."""
+        """The URL of the first page of results."""
         asked: dict[str, str] = {"q": keywords, "l": location}
         query = urlencode({name: text for name, text in asked.items() if text})
         return f"{self.url}/search/{markup}/{pagination}" + (f"?{query}" if query else "")
 
     def template(self, markup: Markup, pagination: Pagination) -> str:
-        """With the placeholders of a site's record."""
+        """The search URL with the placeholders of a site's record."""
         url = f"{self.url}/search/{markup}/{pagination}?q={{keywords}}&l={{location}}"
         return url + "&page={page}" if pagination == "page_param" else url
 
     def record(self, name: str, markup: Markup, pagination: Pagination) -> dict[str, Any]:
-        """What is posted to `/sites`."""
+        """The record that is posted to `/sites`."""
         scripts = pagination in {"infinite_scroll", "load_more"}
         return {
             "name": name,
@@ -140,7 +140,7 @@ class JobBoard(Site):
         return f"{self.url}/jobs/{markup}/{ad.number}"
 
     def found(self, keywords: str = "", location: str = "") -> list[JobAd]:
-        """What a search has to give."""
+        """The postings that a search must find."""
         words = keywords.lower().split()
         return [
             ad
@@ -215,7 +215,7 @@ class JobBoard(Site):
             unit = next(unit for period, unit, _ in _PERIODS if period == ad.pay.period)
             value = {"@type": "QuantitativeValue", "minValue": ad.pay.low, "maxValue": ad.pay.high, "unitText": unit}
             data["baseSalary"] = {"@type": "MonetaryAmount", "currency": ad.pay.currency, "value": value}
-        # in a script no tag may end
+        # a script must not contain an end tag
         written = json.dumps(data).replace("</", "<\\/")
         return f'<script type="application/ld+json">{written}</script>'
 
@@ -230,7 +230,7 @@ def _pager(markup: str, pagination: str, page: int, pages: int, rest: str) -> st
         return f"<a rel=next href='{escape(f'{here}&page={page + 1}')}'>next</a>"
     if pagination in _START:
         script = _MORE.replace("PAGES", str(pages)).replace("URL", here) + _START[pagination]
-        # some write it as a link
+        # some boards have a link in place of a button
         more = (
             "<button class=more>more</button>"
             if markup == "html"

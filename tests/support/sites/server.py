@@ -1,10 +1,10 @@
-"""A web site for tests: threaded, on loopback, with every way in which a site can misbehave, and a log of visits.
+"""A web site for tests: threaded, on loopback, with a log of visits. It can misbehave in many ways.
 
     with Site(pages={"/": '<a href="/a">a</a>', "/a": "hello"}) as site:
         crawl(site.url)
         assert site.hits("/a") == 1
 
-Beside the `pages` it is given (HTML text, or a `Reply`), it always serves:
+Besides the `pages` it is given (HTML text, or a `Reply`), it always serves:
 
 =================  ==================================================================================
 `/status/<n>`      a page with that status
@@ -18,7 +18,7 @@ Beside the `pages` it is given (HTML text, or a `Reply`), it always serves:
 `/broken-off`      promises more than it sends
 =================  ==================================================================================
 
-Any other path is a 404; so is `/robots.txt` unless given. Paths under `/private/` are ordinary pages.
+Any other path is a 404, and so is `/robots.txt` unless it is given. Paths under `/private/` are ordinary pages.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class Visit(NamedTuple):
     method: str
     path: str
     status: int
-    #: When it was asked for, by the steady clock, and with what.
+    #: When it was requested (monotonic time), and with which headers.
     at: float = 0
     headers: Mapping[str, str] = {}
 
 
 class Reply(NamedTuple):
-    """What a page answers."""
+    """The answer for a page."""
 
     body: bytes | str = b""
     status: int = 200
     content_type: str | None = "text/html; charset=utf-8"
     headers: Mapping[str, str] = {}
-    #: Seconds before it is sent.
+    #: Seconds before the answer is sent.
     delay: float = 0
 
     @property
@@ -68,7 +68,9 @@ def links(*paths: str) -> str:
 
 
 class Site:
-    """The running site. `delay` is put before every page; `hold()` lets nothing be answered until `release()`."""
+    """The running site. `delay` (seconds) applies to every page. After `hold()` nothing is answered until
+    `release()`.
+    """
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class Site:
             self.pages["/robots.txt"] = Reply(robots, content_type="text/plain")
         self.host = host
         self.delay = delay
-        #: Every answer, in the order in which they were begun.
+        #: All answers, in the order in which they began.
         self.access_log: list[Visit] = []
         self.closing = threading.Event()
         self._may_answer = threading.Event()
@@ -105,15 +107,15 @@ class Site:
 
     @property
     def url(self) -> str:
-        """Without a slash at its end: `site.url + "/a"`."""
+        """The site's URL without a slash at its end: `site.url + "/a"`."""
         return f"http://{self.netloc}"
 
     def hits(self, path: str) -> int:
-        """How often `path` (with its query) was asked for."""
+        """How often `path` (with its query) was requested."""
         return sum(visit.path == path for visit in list(self.access_log))
 
     def paths(self) -> list[str]:
-        """All that was asked for but robots.txt, in order, with repetitions."""
+        """All requested paths except robots.txt, in order, with repetitions."""
         return [visit.path for visit in list(self.access_log) if visit.path != "/robots.txt"]
 
     def hold(self) -> None:
@@ -225,12 +227,12 @@ GENERATED: dict[str, Callable[[Site, str, str], Reply]] = {
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    # a crawl of many connections at once must not find the backlog full
+    # a crawl that opens many connections at once must not find the backlog full
     request_queue_size = 512
     site: Site
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is nothing to print."""
+        """Print nothing: a client has gone away."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -279,14 +281,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """The access log is a list, not a noise."""
+        """Print nothing: `access_log` has the requests."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve a test site until interrupted.")
     parser.add_argument("--port", type=int, default=0)
     with Site(port=parser.parse_args().port) as site:
-        print(site.url, flush=True)  # noqa: T201 - what whoever starts it waits for
+        print(site.url, flush=True)  # noqa: T201 - the caller waits for this line
         try:
             while True:
                 time.sleep(3600)
