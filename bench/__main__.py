@@ -1,6 +1,6 @@
-"""`make bench`: every short benchmark, one table; `make bench-long` all of them, in full.
+"""`make bench`: all short benchmarks, one table; `make bench-long`: all benchmarks in full.
 
-`python -m bench NAME …` runs one of them in full, and prints what else it tells on stderr.
+`python -m bench NAME …` runs one benchmark in full, and prints its details on stderr.
 """
 
 from __future__ import annotations

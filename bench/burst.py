@@ -1,4 +1,4 @@
-"""Many tiny crawls at once: how long until the last has ended, and how much processor time that costs."""
+"""Many tiny crawls at once: how long until the last one has ended, and how much processor time that takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.table import Row, in_turn
 
 CRAWLS = 100
 WARM_UP = 4
-#: Seconds to wait at most; a busy machine takes many times as long as a quiet one.
+#: Most seconds to wait; a busy machine takes many times as long as a quiet one.
 TIMEOUT = 900
 UNFINISHED = ("scheduled", "pending", "running")
 PEER = f"stock Scrapyd, its best settings ({', '.join(BEST.split(chr(10))[:2])})"
@@ -28,7 +28,7 @@ class Cost(NamedTuple):
     """What a burst of crawls costs, in seconds."""
 
     wall: float
-    #: Scrapyd and what runs under it.
+    #: Scrapyd and the processes that it has started.
     node_cpu: float
     #: The node, and everything that is needed to ask for a crawl and to see its end.
     platform_cpu: float
@@ -89,6 +89,6 @@ def _cost(burst: Callable[[], None], *, node: Callable[[], int], platform: Calla
     began = time.perf_counter()
     burst()
     wall = time.perf_counter() - began
-    # a spider whose end is known may still be running
+    # a spider may still be running although its end is known
     time.sleep(1)
     return Cost(wall, tree_seconds(node()) - node_before, tree_seconds(platform()) - platform_before)

@@ -1,4 +1,6 @@
-"""Draws the rows of a table of `docs/figures.md` as bars: our figure, and below it what it is compared with."""
+"""Draws the rows of a table of `docs/figures.md` as bars: our figure, and below it the one that it is
+compared with.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from bench.table import Row, is_met
 _LABELS, _BARS, _VALUES = 470, 330, 150
 _WIDTH = _LABELS + _BARS + _VALUES
 _ROW, _BAR, _TOP = 58, 16, 34
-#: Characters of a label's line, and lines of what is measured; one more says what it is compared with.
+#: Most characters in a line of a label, and most lines for what is measured. One more line says what it is compared
+#: with.
 _LINE, _LINES = 66, 2
 _TITLE = "Our figures, each above what it is compared with; the table has the same numbers"
-#: The picture has a ground of its own, so that it can be read whatever page it stands on.
+#: The picture has its own background, so that it is readable on any page.
 _STYLE = """
   .ground { fill: #ffffff }
   .ours { fill: #0969da }
@@ -36,7 +39,7 @@ _STYLE = """
 
 
 def chart(rows: Sequence[Row]) -> str:
-    """An SVG picture. Each row has a scale of its own, whose end is the larger of its two figures or its limit."""
+    """An SVG picture. Each row has its own scale, which ends at the larger of its two figures or at its limit."""
     height = _TOP + _ROW * len(rows)
     view = f'viewBox="0 0 {_WIDTH} {height}"'
     return "\n".join(

@@ -1,4 +1,4 @@
-"""What is asked of the stores: MongoDB commands of a crawl and of a stack at rest, Redis round trips of a log.
+"""The load on the stores: MongoDB commands of a crawl and of an idle stack, and Redis round trips of a log.
 
 `python -m bench commands` also shows, on stderr, which process sends what.
 """
@@ -24,13 +24,13 @@ from bench.our_platform import Site, Stack, embedded_mongo, html, links, running
 from bench.table import Row
 from bench.wire_proxy import Asked, Commands, CountingProxy, RoundTrips
 
-#: The most commands of a crawl, commands a second at rest, and round trips that were asked for.
+#: Target values: commands of a crawl, commands per second of an idle stack, and round trips.
 CRAWL, IDLE, TRIPS = 20.0, 8.0, 25.0
 ASKED = "what was asked for"
 CRAWLS, PAGES, LINES = 6, 3, 108
-#: Seconds for which a stack at rest is watched; and seconds to wait for late commands after a crawl's end.
+#: Seconds for which an idle stack is watched, and seconds to wait for late commands after a crawl's end.
 REST, AFTER = 10.0, 2.0
-#: How many commands a second, or in a crawl: by process, command and collection.
+#: Commands per second, or per crawl, by process, command and collection.
 Kinds = dict[tuple[str, str, str], float]
 
 
@@ -104,7 +104,9 @@ def at_rest(watched: Watched, rest: float) -> tuple[Kinds, Kinds]:
 
 
 def of_crawls(watched: Watched, site: Site, idle: tuple[Kinds, Kinds], crawls: int) -> tuple[Kinds, Kinds]:
-    """The commands of one crawl, without those of a stack at rest meanwhile; Redis's in proportion to the lines."""
+    """The commands of one crawl, without those of an idle stack in that time. Redis's are in proportion
+    to the lines.
+    """
     lines: list[int] = []
     (mongo, redis), seconds = counted(watched, lambda: lines.extend(crawl(watched, site) for _ in range(crawls)))
     print(f"lines of log of each crawl: {lines}", file=sys.stderr)
@@ -124,7 +126,7 @@ def counted(watched: Watched, step: Callable[[], object]) -> tuple[tuple[Counter
 
 
 def names_of(stack: Stack) -> dict[int, str]:
-    """Names of the processes that send commands, by process id: those of the stack, and what they have started."""
+    """Names of the processes that send commands, by process id: the stack's processes, and what they have started."""
     names: dict[int, str] = {}
     for name, pid in stack.ready["pids"].items():
         process = psutil.Process(pid)

@@ -39,6 +39,6 @@ def end_tree(process: subprocess.Popen[bytes]) -> None:
 def _seconds(process: psutil.Process) -> float:
     try:
         times = process.cpu_times()
-    except psutil.NoSuchProcess:  # it has just ended: the process that waited for it has its time
+    except psutil.NoSuchProcess:  # it has just ended, and its time is counted for the process that waited for it
         return 0.0
     return float(times.user + times.system + times.children_user + times.children_system)

@@ -1,4 +1,4 @@
-"""What a crawl, and each of its pages, costs in each part of the platform: real crawls on a real node.
+"""What a crawl, and each of its pages, costs in each part of the platform, measured with real crawls on a real node.
 
 Crawls of one page and crawls of many pages are run. The difference is the cost of the pages, and the rest is the cost
 of the crawl itself. Stored documents are measured in BSON, before MongoDB compresses them. The figures are for
@@ -36,7 +36,7 @@ from gateway.worker.app import WorkerParts
 ONE = 1
 #: Seconds to wait after the last crawl, for costs that come late.
 AFTER = 3.0
-#: What is counted of a step, by name.
+#: The costs of a step, by name.
 Costs = Mapping[str, float]
 
 
@@ -45,7 +45,7 @@ class Size(NamedTuple):
     small: int = 20
     large: int = 5
     pages: int = 201
-    #: Seconds of a stack at rest, which are taken away.
+    #: Seconds for which the idle stack is measured; its costs are subtracted.
     rest: float = 10.0
 
     @property
@@ -90,7 +90,7 @@ class Measured:
         pids = {**self.stack.ready["pids"], **self._stores}
         node = tree(pids.pop("scrapyd"))
         seconds = {name: tree_seconds(pid) for name, pid in pids.items()}
-        # children_user and children_system have the spiders that have ended; the other times are Scrapyd's own
+        # children_user and children_system are the times of spiders that have ended; the others are Scrapyd's own
         seconds["scrapyd"] = sum(times.user + times.system for times in (one.cpu_times() for one in node))
         ended = (one.cpu_times() for one in node)
         return seconds | {"spiders": sum(times.children_user + times.children_system for times in ended)}
@@ -108,7 +108,7 @@ class Measured:
         assert not jobs.count_documents(fewer), "a crawl has failed"
 
     def remove_all(self) -> float:
-        """Remove all crawls, as retention does. Returns the processor milliseconds of the thread that does it."""
+        """Remove all crawls, as retention does. Returns the CPU milliseconds of the thread that does it."""
         days = ("job_retention_days", "item_retention_days", "log_retention_days")
         fields: dict[str, Any] = {
             "mongo_uri": self.through["mongo"],
@@ -117,7 +117,7 @@ class Measured:
             **dict.fromkeys(days, 1e-6),
         }
         parts = WorkerParts(Settings(**fields))
-        # whole windows are removed only: those of the last minute would wait
+        # only whole windows are removed, so without this those of the last minute would stay
         parts[Windows] = parts.build(Windows, clock=_later)
         parts[Retention] = parts.build(Retention, clock=_later)
         retention, began = parts[Retention], time.thread_time()
@@ -165,7 +165,7 @@ def row(what: str, costs: Costs) -> Row:
 
 
 def spent(platform: Measured, step: Callable[[], object], rest: Costs | None = None) -> dict[str, float]:
-    """What the step has cost, without what the platform costs at rest in that time."""
+    """The cost of the step, without what the idle platform costs in that time."""
     before, began = platform.costs(), time.monotonic()
     step()
     seconds, now = time.monotonic() - began, platform.costs()

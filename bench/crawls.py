@@ -1,4 +1,4 @@
-"""The platform beside plain `scrapy crawl`: how fast pages come."""
+"""The platform compared with plain `scrapy crawl`: how many pages per second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.table import Row, alternate, in_turn
 
 
 class Peer(NamedTuple):
-    """What is measured, beside what, and the ratio of page rates that is wanted."""
+    """What is measured, what it is compared with, and the wanted ratio of the page rates."""
 
     about: str
     peer: str
@@ -26,7 +26,7 @@ class Peer(NamedTuple):
 
 
 class Size(NamedTuple):
-    #: Pages of the site whose page rate is measured.
+    #: Pages of the crawl whose rate is measured.
     pages: int
     rounds: int
 
@@ -36,7 +36,7 @@ SIZES = Size(20, 1), Size(1000, 3), Size(1500, 7)
 
 def run(effort: Effort) -> list[Row]:
     size = effort.of(*SIZES)
-    # no cache: a page rate out of Redis would say nothing about crawling
+    # no cache: the rate of pages from Redis would say nothing about crawling
     with (
         tempfile.TemporaryDirectory() as folder,
         Site() as site,
@@ -94,9 +94,9 @@ def _scrapy(url: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
 
 
 class Crawled(NamedTuple):
-    #: Pages a second by Scrapy's own clock, from the spider's opening to its end: starting up is not counted.
+    #: Pages per second by Scrapy's own clock, from the spider's opening to its end, so without the start.
     rate: float
-    #: CPU time of the spider's process, ms a page: other work on the machine changes it less.
+    #: CPU milliseconds of the spider's process per page. Other work on the machine changes them less.
     cpu: float
 
 
@@ -113,7 +113,7 @@ def _crawl(stack: Stack, site: Site, wanted: int) -> Crawled:
 
 
 def _plain_rate(site: Site, wanted: int) -> float:
-    """The page rate without the add-on: no report, no spool, no egress rule; items go to a feed, as by hand."""
+    """The page rate without the add-on: no report, no record, no egress rule. Items go to a feed."""
     with tempfile.TemporaryDirectory() as folder:
         settings = ("-s", "ADDONS={}", "-s", "HTTPCACHE_ENABLED=False")
         command, environment = _scrapy(f"{site.url}/tree/{wanted}", *settings, "-o", f"{folder}/items.jsonl")

@@ -1,14 +1,15 @@
 """Which of our modules are called between the request for a crawl and its spider's first line, outside the spider's
 process.
 
-It also finds calls that go upwards: a module calls one of a room that it must not know by the import rules. A call
-through a library between the two counts, and so does a callback. The container, which puts the rooms together, may be
-called from everywhere. `HANDED_IN` has the calls by which a lower room uses something that was handed to it
+It also finds calls that go upwards: a module calls one of a package that the import rules forbid it to know. Calls
+through a library in between count, too, and so do callbacks. The container, which connects the packages, may be
+called from everywhere. `HANDED_IN` lists calls of objects that were passed to a lower package as arguments
 (`docs/decisions/0028-what-is-handed-in.md`).
 
-`python -m bench modules` also shows both lists, on stderr. An import hook (a `sitecustomize`) makes every process of
-a stack note the functions that it calls while a gate is open, and the module of ours that called them. A call counts
-if every crawl makes it and a stack without work does not: a heartbeat that happens during every crawl is not counted.
+`python -m bench modules` also prints both lists on stderr. An import hook (a `sitecustomize`) makes every process of
+a stack record the functions that it calls while a gate is open, and the module of ours that called them. A call
+counts if every crawl makes it and an idle stack does not, so a heartbeat that happens during every crawl does not
+count.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from bench.stock_scrapyd import SPIDER_LINE
 from bench.table import Row
 
 ROUNDS = 7
-#: Seconds of a stack without work: several heartbeats and looks by the clock.
+#: Seconds for which the idle stack is watched: several heartbeats and periodic checks.
 IDLE_SECONDS = 6.0
-#: Seconds from the end of the first crawl to that, for its results to be settled.
+#: Seconds between the end of the first crawl and that, so that its results are settled.
 SETTLE_SECONDS = 3.0
 _IDLE = 255
 MOST = 60
-#: Calls of a room above by what was handed in: the lower room knows the protocol only, and imports nothing.
+#: Calls of a higher package through a passed object: the lower package knows only its protocol, and imports nothing.
 HANDED_IN = {
     ("gateway.stores.documents", "gateway.jobs.queue"): (
         "a collection reads its documents with the function that it was made with (`Reader`)"
@@ -112,12 +113,12 @@ def _show(parts: Mapping[str, Sequence[str]]) -> None:
 class Call(NamedTuple):
     module: str
     function: str
-    #: The module of ours that called it; empty if none did.
+    #: The module of ours that made the call; empty if none did.
     caller: str
 
 
 def _look_on(stack: Stack, folder: Path) -> set[Call]:
-    """What is called while nobody asks for anything."""
+    """The calls of an idle stack."""
     time.sleep(SETTLE_SECONDS)
     with _opened(folder / "gate", _IDLE):
         time.sleep(IDLE_SECONDS)
@@ -125,7 +126,7 @@ def _look_on(stack: Stack, folder: Path) -> set[Call]:
 
 
 def _cross(stack: Stack, site: Site, folder: Path, number: int) -> set[Call]:
-    """What is called from a crawl's request to its first line."""
+    """The calls between a crawl's request and its first line."""
     _follow(stack, site, folder / "gate", number)
     return _noted(stack, folder, number)
 
@@ -145,8 +146,8 @@ def _noted(stack: Stack, folder: Path, number: int) -> set[Call]:
 
 
 def _floors() -> list[list[str]]:
-    """The rooms of the import rules, the highest first. The crawler's stand above the gateway's, some of which it
-    knows; the gateway knows none of the crawler's.
+    """The packages of the import rules, the highest first. The crawler's are above the gateway's: they know some of
+    these, and the gateway knows none of theirs.
     """
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     houses = sorted(contract["layers"] for contract in contracts if contract["type"] == "layers")
@@ -157,7 +158,7 @@ FLOORS = _floors()
 
 
 def is_up(caller: str, called: str) -> bool:
-    """Whether the called module's room is above the caller's."""
+    """Whether the called module's package is above the caller's."""
     if called == "gateway.container":
         return False
     below, above = _floor(caller), _floor(called)
@@ -174,7 +175,7 @@ def _floor(module: str) -> int | None:
 
 
 def _follow(stack: Stack, site: Site, path: Path, number: int) -> None:
-    """Ask for a crawl and follow it to its end; the gate is open until its first line."""
+    """Request a crawl and follow it to its end. The gate is open until its first line."""
     body = {"user_id": "bench", "spider": "seo", "start_urls": [fresh(site)], "ignore_cache": True}
     headers = {"Accept": "text/event-stream"}
     with (
@@ -192,7 +193,7 @@ def _follow(stack: Stack, site: Site, path: Path, number: int) -> None:
 
 @contextmanager
 def _opened(path: Path, number: int) -> Iterator[mmap.mmap]:
-    """The gate, open in here: what is called is noted under this number."""
+    """The gate, open during this block. Calls are recorded under this number."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 1) as gate:
         gate[0] = number
         try:

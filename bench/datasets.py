@@ -1,9 +1,9 @@
-"""How long a run of 100,000 items of which one in a hundred has changed takes to fold into its dataset, how much
-memory, how fast the changes are read, and how soon crawls begin meanwhile. A long run does the same with a million
+"""Datasets: how long a run of 100,000 items, one in a hundred changed, takes to fold into its dataset, and how much
+memory; how fast the changes are read; and how soon crawls begin meanwhile. A long run does the same with a million
 items.
 
-The fold is in a process of its own, because the most memory that a process had is known for the whole process only.
-Most of the time is that of the embedded MongoDB server, which is written in Python.
+The fold runs in a process of its own, because peak memory can only be measured for a whole process. Most of the time
+is spent in the embedded MongoDB server, which is written in Python.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from gateway.jobs.job import Job, JobStatus
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect
 
-#: Seconds for 100,000 items, MiB above rest, and changes read in a second: what was asked for.
+#: Target values: seconds for 100,000 items, MiB above rest, and changes read per second.
 WANTED_SECONDS, WANTED_MEMORY, WANTED_CHANGES = 15.0, 60.0, 5_000.0
-#: One item in so many has changed.
+#: One item in this many has changed.
 CHANGED = 100
 _MIB = 1 << 20
 _BATCH = 1000
 
 
 class Folded(NamedTuple):
-    #: Of the run with the changes, and of the one before it, in which all items are new.
+    #: The run with the changes, and the run before it, in which all items are new.
     seconds: float
     first_seconds: float
     #: MiB above rest.
@@ -89,7 +89,7 @@ def of(count: int) -> list[Row]:
 
 
 def first_line_beside(count: int, rounds: int) -> Row:
-    """How soon crawls of another user begin while a run with so many new items is folded."""
+    """How soon crawls of another user begin while a run with `count` new items is folded."""
     with (
         tempfile.TemporaryDirectory() as folder,
         Site() as site,
@@ -116,7 +116,7 @@ def _fold(uri: str, count: int) -> Folded:
     parts = Container()
     parts.database = connect(uri)
     ensure_indexes(parts.database)
-    # what is imported is there at rest
+    # so that imports count as memory at rest
     _crawl(parts, "small", _items(1000))
     _folded(parts)
     _crawl(parts, "big", _items(count))
@@ -130,7 +130,7 @@ def _fold(uri: str, count: int) -> Folded:
 
 
 def _folded(parts: Container) -> float:
-    """Seconds that the fold of what is due takes."""
+    """Seconds for folding the runs that are due."""
     due = parts[FoldQueue].next_due()
     assert due is not None
     began = time.monotonic()
@@ -141,7 +141,7 @@ def _folded(parts: Container) -> float:
 
 
 def _crawl(parts: Container, name: str, items: Iterator[dict[str, Any]], *, is_due: bool = True) -> str:
-    """An ended crawl, and its id; it is due to be folded unless that is not wanted yet."""
+    """Make an ended crawl and return its id. Unless `is_due` is false, it is due to be folded."""
     now = utc_now() - timedelta(minutes=1)
     spec = CrawlSpec.model_validate(
         {"spider": "offers", "start_urls": ["http://bench.invalid/"], "dataset": {"name": name, "key": ["sku"]}}
@@ -184,7 +184,7 @@ def _items(count: int, changed: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def _read(port: int, count: int) -> float:
-    """Changes a second that one client reads from the first to the last."""
+    """Changes per second that one client reads, from the first to the last."""
     with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         since = read = 0
         began = time.monotonic()

@@ -1,4 +1,5 @@
-"""Dispatch with many nodes: how fast slots fill and are refilled, how long a cancel waits, how often MongoDB is read.
+"""Dispatch with many nodes: how fast slots fill up and are filled again, how long a cancel takes, and how often
+MongoDB is read.
 
 The stores, one beat, one worker and the gateway are processes as `discoverybot up` starts them; only the nodes are
 not real (`bench/fake_nodes.py`). `python -m bench dispatch --nodes 10 --slots 10 --waiting 500` takes half a minute.
@@ -43,23 +44,23 @@ from gateway.jobs.store import JobStore
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document, connect, within
 
-#: The figures that were asked for: least rates and a ratio of them, then most seconds, reads and milliseconds.
+#: Target values: least rates, their least ratio, and most seconds, reads and milliseconds.
 FILLING, STEADY, ONE_NODE, CANCEL, READS_PER_TICK, CLAIM = 120.0, 60.0, 0.8, 2.0, 5.0, 3.0
 ASKED = "what was asked for"
-#: Attempts that end each second while the rate of starts is watched: a tenth more than the starts that must follow.
+#: Attempts that end per second while the rate of starts is measured. Starts should follow at a tenth less at least.
 ENDINGS = 66.0
-#: Seconds that the shortest crawls live: one node has time for more of them than the platform starts.
+#: Seconds that the shortest crawls live. A single node could run more of them than the platform starts.
 SHORT = 0.1
 #: Number of users that own the jobs.
 USERS = 20
 #: Seconds between two cancels, and seconds for which reads are counted.
 CANCEL_EVERY, COUNTED = 2.0, 4 * RECONCILE_SECONDS
-#: With fewer slots than this, everything is watched for a quarter of the time.
+#: With fewer slots than this, everything is measured for a quarter of the time.
 QUICK = 1000
 #: Slots of the single node that is compared with many nodes.
 ONE_NODE_SLOTS = 50
 QUEUE = "scraping"
-#: Modules whose processor time is measured too, beside the parts of the platform.
+#: Modules whose CPU time is measured, too, besides the parts of the platform.
 _MEASURED = ("embedded.mongo", "bench.fake_nodes")
 
 
@@ -68,11 +69,11 @@ class Size(NamedTuple):
     #: Slots of each node.
     slots: int = 50
     waiting: int = 10_000
-    #: Seconds for which attempts end and are followed by others, and seconds for which the shortest crawls are
-    #: started. Before each, a quarter of the time passes that is not counted.
+    #: Seconds for which attempts end and are replaced, and seconds for which the shortest crawls are started. A
+    #: quarter of that time passes before each measurement, uncounted.
     steady: float = 60.0
     short: float = 16.0
-    #: Seconds that it may take until all slots are full.
+    #: Most seconds until all slots are full.
     patience: float = 120.0
 
     @property
@@ -88,7 +89,7 @@ SIZES = Size(2, 5, 60, steady=6.0, short=1.0), Size(40, 25, 2000, steady=12.0, s
 
 
 class Steady(NamedTuple):
-    #: Jobs started each second.
+    #: Jobs started per second.
     rate: float
     #: Seconds from the end of a "crawl" to its outcome, and messages at the broker: in the first and the last third.
     outcome: tuple[float, float]
@@ -139,8 +140,8 @@ def rates(size: Size, filling: float, steady: Steady, short: tuple[float, float]
 
 
 def levels(size: Size, steady: Steady) -> list[Row]:
-    """Rows of values that must not grow without end. One that does more than doubles from the first to the last
-    third; small values are raised to a minimum, because their growth is noise.
+    """Rows for values that must not grow without end. A value that does would more than double from the first to the
+    last third. Small values are raised to a minimum, because their growth is noise.
     """
     seconds, messages = max(steady.outcome[0], 0.25), max(steady.messages[0], 100.0)
     last = f"dispatch, {size}: in the last third of that time"
@@ -164,7 +165,7 @@ def costs(size: Size, steady: Steady, reads: float, claim: float) -> list[Row]:
 
 
 class Platform:
-    """Running stores, and what is needed to run the other parts."""
+    """The running stores, and what is needed to run the other parts."""
 
     def __init__(self, folder: Path, mongo: str, valkey: str) -> None:
         self._folder = folder
@@ -182,14 +183,14 @@ class Platform:
             "REDIS_URL": valkey,
             "GATEWAY_PORT": str(self._port),
             "SCRAPYD_PASSWORD": "not-a-secret",
-            # the log line about each job, on both sides, is not what is measured
+            # the log lines about each job are not part of the measurement
             "LOG_LEVEL": "warning",
             "PYTHONUNBUFFERED": "1",
         }
 
     @contextmanager
     def parts(self, *names: str, **variables: str) -> Iterator[None]:
-        """One worker, one beat and the gateway, or those of them that are named, as the laptop stack starts them."""
+        """One worker, one beat and the gateway, or those that are named, started as the laptop stack starts them."""
         names = names or ("worker", "beat", "gateway")
         with ExitStack() as ends:
             for name in names:
@@ -211,13 +212,13 @@ class Platform:
         return {str(one["_id"]).partition(":")[0] for one in self.database["heartbeats"].find(fresh)}
 
     def reads_per_tick(self, prepare: Callable[[], object] = lambda: None) -> float:
-        """MongoDB reads of beat and worker together between two looks at the nodes, once `prepare` has ended."""
+        """MongoDB reads of beat and worker between two checks of the nodes, after `prepare` has returned."""
         parts = urlsplit(self.mongo)
         with CountingProxy(parts.port or 0, Commands).running() as proxy:
             uri = parts._replace(netloc=f"127.0.0.1:{proxy.port}").geturl()
             with self.parts(MONGO_URI=uri):
                 prepare()
-                # until all that was begun before is over
+                # wait until everything that was begun earlier is over
                 time.sleep(2 * RECONCILE_SECONDS)
                 before = proxy.counts.copy()
                 time.sleep(COUNTED)
@@ -226,7 +227,7 @@ class Platform:
         return sum(counted[one] for one in counted if one.command in READS) * RECONCILE_SECONDS / COUNTED
 
     def outcomes(self, since: float) -> list[tuple[float, float]]:
-        """Pairs of the moment at which a crawl ended and the seconds until its outcome was written, in order."""
+        """For each crawl, in order: when it ended, and the seconds until its outcome was written."""
         moment = datetime.now().astimezone() - timedelta(seconds=time.monotonic() - since)
         ended = self.database["jobs"].find({"finished_at": {"$gte": moment}}, {"finished_at": 1, "attempts": 1})
         exits = [(one["finished_at"], list(one["attempts"].values())[-1]["ended_at"]) for one in ended]
@@ -248,7 +249,9 @@ def platform() -> Iterator[Platform]:
 
 
 def short_crawls(stack: Platform, order: Callable[..., Facts], size: Size) -> float:
-    """Jobs started a second while slots are hardly held. Afterwards all is as before, but for the ended jobs."""
+    """Jobs started per second if slots are held only briefly. Afterwards nothing has changed except for the ended
+    jobs.
+    """
     insert(stack.database, size.waiting)
     order(slots=size.slots, lifetime=SHORT)
     with replenished(stack, order):
@@ -264,8 +267,8 @@ def short_crawls(stack: Platform, order: Callable[..., Facts], size: Size) -> fl
 
 
 def processor_seconds(stack: Platform) -> dict[str, float]:
-    """Processor seconds of the processes that were started, by name: on a machine that others use, too, these say
-    more than rates do.
+    """CPU seconds of the started processes, by name. On a machine with other work they are more meaningful than
+    rates.
     """
     names = {pid: name for name, pid in stack.pids.items()}
     spent: dict[str, float] = {}
@@ -282,7 +285,7 @@ def show_spent(size: Size, spent: dict[str, float], jobs: int) -> None:
 
 
 def fill_and_go_on(stack: Platform, order: Callable[..., Facts], size: Size) -> tuple[float, Steady]:
-    """Jobs started a second until all slots are full, and the steady state when attempts end."""
+    """Jobs started per second until all slots are full, and the steady state in which attempts end."""
     insert(stack.database, size.waiting)
     filling = fill(order, size)
     order(ended_each_second=ENDINGS)
@@ -295,7 +298,7 @@ def fill_and_go_on(stack: Platform, order: Callable[..., Facts], size: Size) -> 
 
 @contextmanager
 def replenished(stack: Platform, order: Callable[..., Facts]) -> Iterator[None]:
-    """While the block runs, a new job comes to wait for every job that is started."""
+    """During this block, a new waiting job is added for every job that is started."""
     over, started = threading.Event(), order()["started"]
 
     def replenish(known: int) -> None:
@@ -313,7 +316,7 @@ def replenished(stack: Platform, order: Callable[..., Facts]) -> Iterator[None]:
 
 
 def insert(database: pymongo.database.Database[Document], count: int, **fields: Any) -> list[str]:
-    """Insert jobs that wait, of users in turn. Returns their ids."""
+    """Insert waiting jobs of all users in turn. Returns their ids."""
     store = JobStore(database)
     jobs = [waiting_job(f"user-{number % USERS:02}", **fields) for number in range(count)]
     with ThreadPoolExecutor(4) as threads:
@@ -364,7 +367,7 @@ def thirds(values: list[float], middle: Callable[[list[float]], float]) -> tuple
 
 
 def waited_for_cancels(order: Callable[..., Facts], asked: dict[str, float]) -> list[float]:
-    """Seconds that each cancel took; for a cancel that has not come, the seconds up to now."""
+    """Seconds of each cancel; for a cancel that has not arrived, the seconds until now."""
     deadline = time.monotonic() + 10 * CANCEL
     while asked.keys() - (told := order()["cancelled"]).keys() and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -372,14 +375,16 @@ def waited_for_cancels(order: Callable[..., Facts], asked: dict[str, float]) -> 
 
 
 def fill_for_good(stack: Platform, order: Callable[..., Facts], size: Size) -> None:
-    """Fill all slots, so that nothing ends and nothing waits."""
+    """Fill all slots, with nothing ending or waiting."""
     wait_for_ends(stack, order)
     insert(stack.database, size.all_slots - order(slots=size.slots)["running"])
     wait_until(lambda: order()["running"] >= size.all_slots, timeout=5 * size.patience, what="full slots")
 
 
 def wait_for_ends(stack: Platform, order: Callable[..., Facts]) -> None:
-    """Start nothing more, wait until MongoDB knows of all that was begun, and delete the jobs that still wait."""
+    """Start nothing more, wait until MongoDB has the end of everything that was begun, and delete the
+    waiting jobs.
+    """
     jobs, deadline = stack.database["jobs"], time.monotonic() + 300
     started = order(slots=0)["started"]
     while True:
@@ -394,12 +399,12 @@ def wait_for_ends(stack: Platform, order: Callable[..., Facts]) -> None:
 
 
 def claim_ms(database: pymongo.database.Database[Document], count: int) -> float:
-    """Milliseconds to claim the one job that may start, behind `count` refused ones of its partition."""
+    """Milliseconds to claim the only job that may start, behind `count` refused jobs of its partition."""
     database["jobs"].delete_many({})
     queue, later = JobQueue(database), datetime.now().astimezone() + timedelta(hours=1)
     partition = waiting_job("greedy").partition
     for job_id in insert(database, count):
-        # assignments through the queue, one after the other, would take minutes
+        # assigning them one after the other through the queue would take minutes
         refused = Assignment(attempt=1, node="none", token=job_id, until=later)
         changed = {"user_id": "greedy", "assignment": refused.model_dump(), "attempt": 1}
         database["jobs"].update_one({"_id": job_id}, {"$set": changed, "$unset": {"lane": ""}})
@@ -418,13 +423,13 @@ def claim_ms(database: pymongo.database.Database[Document], count: int) -> float
 
 
 def check(facts: Facts, size: Size) -> None:
-    """Fail on errors and overfull nodes, which no rate makes up for."""
+    """Fail on errors and on nodes with too many attempts, whatever the rates are."""
     assert not facts["trouble"], facts["trouble"][:5]
     assert facts["most"] <= size.slots, f"{facts['most']} ran at once on a node with {size.slots} slots"
 
 
 def show(title: str, counted: Counter[Asked]) -> None:
-    """Print the most frequent commands on stderr: those to cut first."""
+    """Print the most frequent commands on stderr, because reducing these helps most."""
     kinds: Counter[str] = Counter()
     for asked, count in counted.items():
         kinds[f"{asked.command} {asked.collection}".strip()] += count

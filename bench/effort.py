@@ -9,7 +9,7 @@ Chosen = TypeVar("Chosen")
 
 
 class Effort(StrEnum):
-    #: Shows only that the benchmark runs, in seconds; its figures mean nothing.
+    #: Takes seconds, and only shows that the benchmark runs. Its figures mean nothing.
     SMOKE = "smoke"
     #: For the table of `make bench`.
     TABLE = "table"
@@ -17,7 +17,7 @@ class Effort(StrEnum):
     LONG = "long"
 
     def of(self, smoke: Chosen, table: Chosen, long: Chosen | None = None) -> Chosen:
-        """The value for this effort; a long run has the table's unless `long` is given."""
+        """The value for this effort. `LONG` has the table's unless `long` is given."""
         if self is Effort.SMOKE:
             return smoke
         return table if self is Effort.TABLE or long is None else long

@@ -1,7 +1,7 @@
 """The embedded MongoDB server at 100,000 documents: look-ups, claims, pages and inserts, by 1 and 16 clients.
 
-The clients are processes of their own, so that their interpreters do not share a lock; on two cores they and the
-server share the processors all the same.
+The clients are separate processes, so that their interpreters do not share a lock. On two cores they still share the
+processors with the server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.table import Row
 Jobs = Collection[dict[str, Any]]
 USERS = 500
 PROCESSES = 2
-#: Operations a second that were asked for.
+#: Target: at least this many operations per second.
 FLOOR = 500.0
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _INDEXES = [
@@ -97,7 +97,7 @@ OPERATIONS: list[Callable[[Jobs, random.Random, int], None]] = [look_up, look_up
 
 
 def _client(port: int, operation: str, threads: int, size: Size) -> int:
-    """One process of `threads` clients: how often they did `operation` within the time."""
+    """Run `threads` clients in this process. Returns how often they did `operation` in the time."""
     jobs: Jobs = MongoClient("127.0.0.1", port)["bench"]["jobs"]
     jobs.find_one({})
     work = globals()[operation]

@@ -1,8 +1,8 @@
-"""Crawl nodes without crawls: one process that answers like the Scrapyds of many nodes, and reports for each node
-like its tailer.
+"""Crawl nodes without crawls: one process that answers as the Scrapyds of many nodes would, and reports for each node
+as its tailer would.
 
-An attempt "runs" from the moment it is posted until an order says that it has ended, or until its lifetime is over;
-then its exit is recorded. Heartbeats name exactly the running attempts. All writes go through the tailer's own parts.
+An attempt "runs" from its post until an order ends it, or until its lifetime is over. Then its exit is recorded.
+Heartbeats contain exactly the running attempts. All writes use the tailer's own code.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from gateway.settings import Settings
 from gateway.tailer.__main__ import TailerParts
 from gateway.tailer.heartbeat import EVERY
 
-#: Seconds between two looks for attempts that must end.
+#: Seconds between two checks for attempts that must end.
 _LOOK = 0.02
-#: An order of the measurer, as JSON, and the answer to it.
+#: An order from the benchmark as JSON, and the answer to it.
 Facts = dict[str, Any]
 
 
@@ -50,7 +50,7 @@ class FakeNode:
     name: str
     port: int
     slots: int = 0
-    #: Attempts whose "processes" live.
+    #: Attempts whose simulated processes live.
     alive: set[str] = field(default_factory=set)
     #: Attempts whose end MongoDB has not acknowledged yet.
     present: set[str] = field(default_factory=set)
@@ -59,7 +59,7 @@ class FakeNode:
 
 
 class FakeNodes:
-    """All times are of the machine's monotonic clock, which all its processes share."""
+    """All times are monotonic: all processes of the machine share that clock."""
 
     def __init__(self, nodes: list[FakeNode], control: int, settings: Settings) -> None:
         self.nodes = {node.port: node for node in nodes}
@@ -70,8 +70,8 @@ class FakeNodes:
         self._completion, self._clock, self._store = parts[Completion], parts.clock, parts[NodeStore]
         self._since = self._clock()
         self._beats, self._tailers = ThreadPoolExecutor(4), ThreadPoolExecutor(8)
-        #: Seconds for which a new attempt lives (`None`: until it is ended). `_ended_each_second` others, chosen at
-        #: random, end each second.
+        #: Seconds that a new attempt lives; `None` means until it is ended. Besides, `_ended_each_second` attempts,
+        #: chosen at random, end each second.
         self._lifetime: float | None = None
         self._ended_each_second = 0.0
         self._running: dict[str, FakeNode] = {}
@@ -146,11 +146,11 @@ class FakeNodes:
         return {"running": len(node.alive), "pending": 0, "finished": 0}
 
     def _ordered(self, order: Facts) -> Facts:
-        """Carry out an order: how long attempts live, how many slots there are. Returns what is known now."""
+        """Carry out an order about lifetimes, slots and so on. Returns all current figures."""
         if "slots" in order:
             for node in self.nodes.values():
                 node.slots = order["slots"]
-            # all nodes at once, and not each at its turn
+            # all nodes at once, not one after the other
             list(self._beats.map(self._beat, self.nodes.values()))
         self._lifetime = order.get("lifetime", self._lifetime)
         self._ended_each_second = order.get("ended_each_second", self._ended_each_second)
@@ -209,18 +209,18 @@ class FakeNodes:
         self.recorded += 1
 
     def _try(self, step: Callable[[], object]) -> None:
-        """Repeat `step`, as a tailer does, until the store has taken it."""
+        """Repeat `step` until the store accepts it, as a tailer does."""
         while True:
             try:
                 step()
-            except Exception as error:  # noqa: BLE001 - no error may go unseen
+            except Exception as error:  # noqa: BLE001 - every error must be seen
                 self.trouble.append(f"{type(error).__name__}: {error}"[:300])
                 time.sleep(0.5)
             else:
                 return
 
     def beat(self) -> None:
-        """Beat for ever: each node every `EVERY` seconds, one after the other."""
+        """Send heartbeats for ever: each node every `EVERY` seconds, one node after the other."""
         began, turn = time.monotonic(), 0
         nodes = list(self.nodes.values())
         while True:
@@ -229,7 +229,7 @@ class FakeNodes:
             turn += 1
 
     def _beat(self, node: FakeNode) -> None:
-        # the sets are changed by another thread; copying one is a single step
+        # another thread changes the sets; copying one is a single step
         alive, present = sorted(node.alive.copy()), sorted(node.present.copy())
         url = f"http://127.0.0.1:{node.port}"
         self._store.heartbeat(
@@ -239,7 +239,9 @@ class FakeNodes:
 
 @contextmanager
 def fake_nodes(count: int, environment: dict[str, str]) -> Iterator[Callable[..., Facts]]:
-    """Nodes that beat, with no slots yet; yields the function that gives them orders (see `FakeNodes._ordered`)."""
+    """Nodes that send heartbeats, without slots at first. Yields a function that gives them orders (see
+    `_ordered`).
+    """
     control = socket.create_server(("127.0.0.1", 0))
     with control:
         command = [sys.executable, "-m", "bench.fake_nodes", str(count), str(control.fileno())]

@@ -1,4 +1,4 @@
-"""Writes what `bench/results.json` has into `docs/figures.md` and its charts: `python -m bench.figures`."""
+"""Writes the content of `bench/results.json` into `docs/figures.md` and its charts: `python -m bench.figures`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from bench.table import Row, render
 
 PAGE = ROOT / "docs" / "figures.md"
 CHARTS = ROOT / "docs" / "figures"
-#: A table stands between this line, which names its benchmarks, and the end of its code block.
+#: A table is between a line that names its benchmarks and the end of its code block.
 _TABLE = re.compile(
     r"(?<=<!-- bench: )(?P<names>[a-z -]+)(?P<fence> -->\n```\n)(?P<table>.*?)(?=\n```$)", re.MULTILINE | re.DOTALL
 )
 
 
 def page(text: str, results: Mapping[str, Any]) -> str:
-    """The text with its tables as the results have them. Raises `KeyError` for a benchmark without results."""
+    """The text with its tables filled from the results. Raises `KeyError` for a benchmark without results."""
     return _TABLE.sub(lambda found: found["names"] + found["fence"] + render(_rows(found, results)), text)
 
 
 def charts(text: str, results: Mapping[str, Any]) -> dict[str, str]:
-    """A picture of each table, by the name of the table's first benchmark. Raises `KeyError` as `page` does."""
+    """A picture for each table, by the name of the table's first benchmark. Raises `KeyError` as `page` does."""
     return {found["names"].split()[0]: chart(_rows(found, results)) for found in _TABLE.finditer(text)}
 
 

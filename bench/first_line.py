@@ -33,9 +33,9 @@ ROUNDS = 7
 _turns = itertools.count()
 #: Seconds between two polls of stock Scrapyd by default.
 POLL_INTERVAL = 5.0
-#: Name of the plain project as it is deployed, and the seconds that its first line may take.
+#: Name of the plain project as deployed, and most seconds until its first line.
 PROJECT, WANTED = "plain", 0.2
-#: Seconds that the first line may take with requirements, and seconds until their environment has a warm process.
+#: Most seconds until the first line with requirements, and seconds until their environment has a warm process.
 WANTED_OF_VENV, WARM_UP = 0.3, 10.0
 WHAT = f'POST to the spider\'s first line ("{SPIDER_LINE}")'
 
@@ -51,12 +51,12 @@ def run(effort: Effort) -> list[Row]:
         plain = Path(folder) / "plain"
         plain.mkdir()
         write_project(plain)
-        # SSE clients and files are watched closely, and neither side is helped by the other's processes
+        # SSE clients and files are polled closely, and neither side uses the other's processes
         deploy(stack, plain, Path(folder) / "plain.egg")
         rows = [by_hand(stack, plain, site, rounds), on_scrapyd(stack, stock, site, rounds)]
         rows.append(of_deployed(stack, site, "deployed", WANTED, rounds))
         deploy(stack, plain, Path(folder) / "locked.egg", f"scrapy=={version('scrapy')}\n")
-        # the first crawl starts a Python; meanwhile a process is made that later ones are forked from
+        # the first crawl starts a Python; meanwhile the process is made from which later ones are forked
         line_of(stack, site)
         time.sleep(effort.of(0.0, WARM_UP))
         return [*rows, of_deployed(stack, site, "deployed, with an environment of its own,", WANTED_OF_VENV, rounds)]
@@ -103,7 +103,7 @@ def deploy(stack: Stack, project: Path, egg: Path, requirements: str | None = No
     while (
         answer := stack.http.post(path, params=wait, content=egg.read_bytes(), timeout=120)
     ).status_code == ACCEPTED:
-        pass  # what it depends on is still being installed
+        pass  # its requirements are still being installed
     answer.raise_for_status()
     while not stack.http.get(f"{stack.url}/spiders", params={"project": name}).json()["spiders"]:
         time.sleep(0.1)
@@ -134,7 +134,7 @@ def printed(project: Path, site: Site) -> float:
 
 
 def logged(stock: StockScrapyd, site: Site) -> float:
-    # each round begins later in the time between two polls, so that the median is that of any moment
+    # each round begins at another moment between two polls, so that the median stands for any moment
     time.sleep((next(_turns) % ROUNDS / ROUNDS * POLL_INTERVAL - time.monotonic()) % POLL_INTERVAL)
     began = time.perf_counter()
     log = stock.log(stock.schedule(fresh(site)))

@@ -14,7 +14,7 @@ _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 
 def readable_seconds(url: str) -> float:
-    """Seconds of the median visit. Raises `RuntimeError` where there is no Chromium."""
+    """Seconds of the median visit. Raises `RuntimeError` if there is no Chromium."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         raise RuntimeError("Chromium is needed (Debian: apt install chromium)")

@@ -1,9 +1,9 @@
-"""What a crawl, a second of rest and a look cost each part of the platform, and how that changes with the number of
-nodes and of waiting jobs.
+"""What a crawl, a second of rest and a look at a page cost each part of the platform, and how these costs change with
+the numbers of nodes and of waiting jobs.
 
-The stores, one beat, one worker and the gateway are real processes; only the nodes are not (`bench/fake_nodes.py`).
-A proxy before each store counts what is asked of it. Everything is given in processor time, commands and bytes, which
-other work on the machine hardly changes. `docs/how-to/sizing.md` is made of these figures.
+The stores, one beat, one worker and the gateway are real processes; only the nodes are simulated
+(`bench/fake_nodes.py`). A proxy in front of each store counts its requests. All figures are CPU time, commands and
+bytes, which other work on the machine hardly changes. `docs/how-to/sizing.md` is based on them.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from gateway.stores.mongo import within
 
 #: Seconds that a crawl lives.
 LIFETIME = 1.0
-#: Nodes of the platform on which jobs wait.
+#: Number of nodes of the platform on which jobs wait.
 WAITED_FOR = 10
-#: What is looked at: its name in the table, and its path.
+#: The pages that are requested: name in the table, and path.
 HEALTH = "/health"
 PAGES = {HEALTH: HEALTH, "/metrics": "/metrics", "overview": "/", "/nodes": "/nodes", "/jobs/health": "/jobs/health"}
-#: Pages whose content is kept for a while and shared by all clients.
+#: Pages whose content is kept for a while, and shared by all clients.
 READ_FOR_ALL = ("/metrics", "overview")
 #: Name of the answer that clients poll while a crawl waits.
 WAITS = "the status of a job that waits"
@@ -68,13 +68,13 @@ class Size(NamedTuple):
     slots: int = 20
     #: Users that own the crawls, in turn.
     users: int = 20
-    #: Crawls that are asked for in a second.
+    #: Crawls that are requested per second.
     rate: float = 10.0
     #: Seconds for which each state is watched.
     seconds: float = 10.0
-    #: How often each page is asked for.
+    #: How often each page is requested.
     looks: int = 20
-    #: Whether all slots are filled for each number of nodes, and all of `PAGES` looked at.
+    #: Whether to fill all slots for each number of nodes, and to request all of `PAGES`.
     thorough: bool = True
 
 
@@ -82,7 +82,7 @@ FULL = Size()
 SMOKE = Size(nodes=(1, 2), waiting=(2, 4), slots=2, seconds=1.0, looks=1, thorough=False)
 #: For the table of all benchmarks: a minute.
 SHORT = Size(nodes=(2, 20), waiting=(10, 1_000), slots=5, seconds=2.0, looks=5, thorough=False)
-#: Figures that must hardly grow from the first column to the last, with the greatest allowed ratio of the two.
+#: Figures that must hardly grow from the first column to the last, with the largest allowed ratio.
 BY_NODES = {
     "a crawl: commands to mongo": 1.2,
     "a crawl: kB to and from mongo": 1.6,
@@ -140,7 +140,7 @@ def growth(what: str, beside: str, values: Mapping[str, float], most: float) -> 
 
 
 def of_heartbeats(size: Size, figures: Figures) -> Row:
-    """What a node adds to the commands of a platform at rest."""
+    """How many commands each further node adds to an idle platform."""
     first, *_, last = figures["a second of rest: commands to mongo"].values()
     more = size.nodes[-1] - size.nodes[0]
     each = (last - first) / more
@@ -149,7 +149,7 @@ def of_heartbeats(size: Size, figures: Figures) -> Row:
 
 
 def of_place(size: Size, figures: Figures) -> Row:
-    """How many commands the place of a job in the queue costs for each user that waits."""
+    """How many commands it takes to find a job's place in the queue, for each user with waiting jobs."""
     *_, commands = figures[f"a look at {WAITS}: commands to mongo"].values()
     each = commands / min(size.users, MAX_USERS)
     what = f"fleet: a look at {WAITS}: commands to mongo for each user that waits, {size.waiting[-1]:,} waiting"
@@ -160,7 +160,7 @@ def of_place(size: Size, figures: Figures) -> Row:
 
 
 class Spent(NamedTuple):
-    """What a step has cost."""
+    """The cost of a step."""
 
     #: Processor seconds, by process.
     cpu: Mapping[str, float]
@@ -176,7 +176,7 @@ class Spent(NamedTuple):
         return sum(count for asked, count in self.asked[store].items() if asked.command == BYTES)
 
     def of(self, pid: int) -> Spent:
-        """The same with the requests of this process alone."""
+        """The same, with the requests of this process only."""
         asked = {
             store: Counter({one: count for one, count in counts.items() if one.pid == pid})
             for store, counts in self.asked.items()
@@ -184,7 +184,7 @@ class Spent(NamedTuple):
         return self._replace(asked=asked)
 
     def figures(self, parts: float, rest: Spent | None = None) -> dict[str, float]:
-        """The figures of each of `parts` equal parts, without what `rest` costs in the same time."""
+        """The figures for one of `parts` equal parts, without what `rest` costs in the same time."""
         share = self.seconds / rest.seconds if rest else 0.0
         found: dict[str, float] = {}
         for store in STORES:
@@ -228,7 +228,7 @@ class Fleet:
         answered(lambda: self.http.post("/crawl", json=body))
 
     def post_for(self, seconds: float) -> int:
-        """Ask for crawls at an even pace; returns for how many."""
+        """Request crawls at an even pace. Returns their number."""
         began, count = time.monotonic(), 0
         while (at := count / self._size.rate) < seconds:
             time.sleep(max(0.0, began + at - time.monotonic()))
@@ -246,7 +246,7 @@ class Fleet:
         wait_until(lambda: not self.stack.database["jobs"].count_documents(wanted, limit=1), what="all crawls' ends")
 
     def fill(self, slots: int) -> None:
-        """Fill all slots, of so many on each node, with crawls that do not end by themselves."""
+        """Give each node this many slots, and fill all of them with crawls that do not end by themselves."""
         self.order(lifetime=None)
         all_slots = self.nodes * slots
         with ThreadPoolExecutor(4) as threads:
@@ -262,7 +262,7 @@ class Fleet:
                 self.stack.database["jobs"].insert_many(waiting[start : start + 1000])
 
     def waiting(self) -> dict[str, str]:
-        """The page of a job that waits, by its name, if there is one."""
+        """The page of a waiting job, by its name, if there is such a job."""
         last = self.stack.database["jobs"].find_one(
             {"status": "pending"}, {"_id": 1}, sort=[("lane", -1), ("rank", -1)]
         )
@@ -277,8 +277,8 @@ class Fleet:
 
 
 def answered(ask: Callable[[], httpx2.Response]) -> None:
-    """Ask again where the platform cannot answer (503): other work on the machine may keep its stores from answering.
-    Raises `httpx2.HTTPStatusError`.
+    """Ask again if the platform cannot answer (503), because other work on the machine may keep its stores from
+    answering. Raises `httpx2.HTTPStatusError`.
     """
     for pause in (1.0, 2.0, 4.0, None):
         answer = ask()
@@ -289,7 +289,7 @@ def answered(ask: Callable[[], httpx2.Response]) -> None:
 
 
 def measured_stores(folder: Path, ends: ExitStack) -> tuple[Urls, Urls, dict[str, CountingProxy]]:
-    """The stores' URLs, their URLs through the proxies that count what is asked of them, and these proxies."""
+    """The stores' URLs, their URLs through counting proxies, and these proxies."""
     urls = {
         "mongo": str(ends.enter_context(embedded_mongo(folder / "mongo"))),
         "redis": str(ends.enter_context(valkey_server(folder / "redis"))),
@@ -329,7 +329,7 @@ def _through(url: str, by: CountingProxy) -> str:
 
 
 def store_pid(url: str) -> int:
-    """The process that serves this port. It may be no child of ours: some are forked from a warm process."""
+    """The process that listens on this port. It may not be our child: some are forked from a warm process."""
     port = urlsplit(url).port
     return next(
         one.pid
@@ -369,7 +369,9 @@ def of_waiting(one: Fleet, size: Size, figures: Figures) -> None:
 
 
 def full(one: Fleet, size: Size, column: str, figures: Figures) -> Spent:
-    """Measure with all slots full, and then with a new crawl for each that ends. Returns the costs of the former."""
+    """Measure with all slots full, and then with a new crawl for each one that ends. Returns the costs of
+    the former.
+    """
     # wait until nothing changes any more
     time.sleep(2 * RECONCILE_SECONDS)
     rest = one.measure(lambda: time.sleep(size.seconds))
@@ -387,8 +389,8 @@ def pages_of(size: Size) -> Mapping[str, str]:
 
 
 def looks(one: Fleet, column: str, figures: Figures, rest: Spent, pages: Mapping[str, str], *, times: int) -> None:
-    """Measure looks at pages. Commands are those of the first look, which finds nothing kept; times are those of the
-    others.
+    """Measure requests of pages. Commands are those of the first request, before anything is cached; times are those
+    of the others.
     """
     for name, path in pages.items():
         if name in READ_FOR_ALL:

@@ -1,10 +1,10 @@
-"""How many bad runs a dataset's guard holds or pauses, and how many good ones: `python -m bench guard`.
+"""How many bad runs, and how many good ones, a dataset's guard holds or pauses: `python -m bench guard`.
 
-Twenty made-up sites are crawled fifty times each. They grow, have weekends and a year, list the newest or the
-cheapest items first, have sales; one has a redesign, which a person accepts. After the tenth run broken copies of
-some of their runs are judged, too. Nothing is learned from these.
+Twenty made-up sites are crawled fifty times each. Their content grows, varies with weekends and seasons, is sorted by
+date or price, and has sales. One site has a redesign, which a person accepts. After the tenth run, the guard also
+judges broken copies of some runs, from which it learns nothing.
 
-`python -m bench.guard SEED …` prints what was missed and what was wrongly held with other seeds.
+`python -m bench.guard SEED …` prints what was missed and what was held by mistake, with other seeds.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from gateway.datasets.normal import HOLDS_AFTER, FindingCode, Normal, judge, jud
 
 SEED = 20_250_701
 SITES, RUNS, BREAKAGES = 20, 50, 60
-#: The run in which the one site is redesigned.
+#: The run in which one site is redesigned.
 REDESIGN = 24
-#: What the issue asks for: breakages found, and good runs held at most.
+#: Target values: breakages found, and good runs held at most.
 WANTED, HELD_AT_MOST = 57, 2
-#: A breakage that shows while the run goes on is found within so many items, or this share of the run.
+#: A breakage that shows during the run must be found within this many items, or this share of the run.
 SOON_ITEMS, SOON_SHARE = 50, 0.15
-#: The share of items that have a field: with less of it, a few pages without the field do not show that it is gone.
+#: A field that a smaller share of items has counts as rare: a few pages without it do not show that it is gone.
 _RARE = 0.5
-#: Items of a page.
+#: Items per page.
 PAGE = 10
 
 Item = dict[str, Any]
@@ -45,10 +45,10 @@ Item = dict[str, Any]
 class Field(NamedTuple):
     name: str
     make: Callable[[random.Random, float], Any]
-    #: Share of items that have it, and how much that differs from run to run (standard deviation).
+    #: Share of items that have the field, and how much that varies from run to run (standard deviation).
     coverage: float = 1.0
     differs: float = 0.0
-    #: Share of the listing's beginning in which only few items have it, as new ones have no ratings.
+    #: Share of the listing, at its beginning, in which few items have the field, as new items have no ratings.
     late: float = 0.0
 
 
@@ -80,7 +80,7 @@ EXTRAS = (
 
 
 class Site:
-    """What a site shows to its crawl, run by run."""
+    """A site with a different content for each run."""
 
     def __init__(self, seed: str) -> None:
         chance = random.Random(seed)
@@ -88,7 +88,7 @@ class Site:
         self.items = math.exp(chance.uniform(math.log(80), math.log(1200)))
         self.noise = chance.uniform(0.01, 0.1)
         self.growth = chance.choice((0.0, 0.002, 0.006))
-        #: How many fewer items there are at weekends, and in the slack season of a year of 52 runs.
+        #: Share by which the items decrease at weekends, and in the low season of a year of 52 runs.
         self.weekend = chance.choice((0.0, 0.0, 0.1, 0.25))
         self.year = chance.choice((0.0, 0.1, 0.2))
         self.sales = chance.random() < 0.3
@@ -98,7 +98,7 @@ class Site:
         price = Field("price", _price if chance.random() < 0.6 else lambda *asked: f"€{_price(*asked):,.2f}")
         extras = chance.sample(EXTRAS, chance.randint(3, 8))
         late = chance.choice((0.0, 0.1, 0.2))
-        #: Not before the redesign, if there is one.
+        #: The fields before the redesign, if there is one.
         self.fields = [
             Field("url", lambda draw, _: f"https://shop.example/{draw.getrandbits(40):x}"),
             Field("title", _words(2, 8)),
@@ -107,13 +107,13 @@ class Site:
         ]
 
     def redesign(self) -> None:
-        """Prices become objects, one field goes, another comes, and pages show more items than before."""
+        """Turn prices into objects, replace a field by another, and show more items per page."""
         self.fields = [*self.fields[:2], *self.fields[4:]]
         self.fields.append(Field("offer", lambda chance, scale: {"price": _price(chance, scale), "currency": "EUR"}))
         self.items *= 1.2
 
     def crawl(self, number: int) -> Run:
-        """The same for the same number."""
+        """The run of this number, which is always the same."""
         chance = random.Random(f"{self.seed} {number}")
         season = (1 - self.weekend * (number % 7 >= 5)) * (1 + self.year * math.sin(number / 52 * math.tau))
         count = round(self.items * (1 + self.growth) ** number * season * math.exp(chance.gauss(0, self.noise)))
@@ -141,10 +141,10 @@ class Site:
 
 class Run(NamedTuple):
     items: list[Item]
-    #: Share of requests that fail, and seconds of a page.
+    #: Share of requests that fail, and seconds per page.
     failures: float
     pace: float
-    #: Pages at the end that were refused.
+    #: Number of pages at the end that were refused.
     refused: int = 0
 
 
@@ -153,11 +153,11 @@ class Run(NamedTuple):
 
 class Breakage(NamedTuple):
     name: str
-    #: The broken run; the number is the first item that is broken.
+    #: Makes the broken run. The number is that of the first broken item.
     apply: Callable[[Run, int, random.Random], Run]
-    #: Whether a run that is going on shows it.
+    #: Whether the breakage shows while the run goes on.
     shows: bool = False
-    #: Whether it begins somewhere in the run, and not with its first item.
+    #: Whether it begins somewhere in the run instead of at its first item.
     is_later: bool = False
 
 
@@ -179,7 +179,7 @@ def _times(factor: float) -> Callable[[Any], Any]:
 
 
 def _one_gone(run: Run, first: int, chance: random.Random) -> Run:
-    """One of the fields that most items have, from the listing's first page on."""
+    """Remove a field that most items have, from the first page of the listing on."""
     beginning = run.items[: len(run.items) // 10]
     names = [name for name in run.items[-1] if sum(name in item for item in beginning) > len(beginning) * 0.6]
     gone = chance.choice([name for name in names if name != "url"])
@@ -187,7 +187,7 @@ def _one_gone(run: Run, first: int, chance: random.Random) -> Run:
 
 
 def _fades(run: Run, first: int, chance: random.Random) -> Run:
-    """Only every fourth item still has its price."""
+    """Leave the price only in every fourth item."""
     rest = [item if chance.random() < 0.25 else item | {"price": " "} for item in run.items[first:]]
     return run._replace(items=[*run.items[:first], *rest])
 
@@ -201,7 +201,7 @@ def _blocked(run: Run, first: int, _: random.Random) -> Run:
 
 
 def _half(run: Run, _: int, chance: random.Random) -> Run:
-    """Every second page is missing, or the second half of the listing."""
+    """Remove every second page, or the second half of the listing."""
     half = len(run.items) // 2
     by_pages = [item for at, item in enumerate(run.items) if at // PAGE % 2]
     return run._replace(items=by_pages if chance.random() < 0.5 else run.items[:half])
@@ -224,19 +224,19 @@ BREAKS = (
 )
 
 
-# --- what the guard says
+# --- the guard's verdict
 
 
 class Watched(NamedTuple):
     figures: RunFigures
-    #: Codes for which it was stopped; the items that it had by then, and pages.
+    #: The findings because of which it was stopped, and its items and pages by then.
     stopped: Sequence[FindingCode] = ()
     items: int = 0
     pages: int = 0
 
 
 def watch(run: Run, normal: Normal) -> Watched:
-    """The run as a node follows it, page by page. It is read to its end even if it is to be stopped."""
+    """The run as a node follows it, page by page. It is read to its end even if it would be stopped."""
     figures = RunFigures()
     stopped: Watched | None = None
     pages = math.ceil(len(run.items) / PAGE)
@@ -252,7 +252,7 @@ def watch(run: Run, normal: Normal) -> Watched:
 
 
 def _count_pages(figures: RunFigures, run: Run, page: int, refused: int) -> None:
-    """A page of items is a listing and each item's own."""
+    """Count the requests for a page of items: the listing, and each item's own page."""
     responses = page * (PAGE + 1)
     failed = round(responses * run.failures)
     lost = refused * (PAGE + 1) + failed
@@ -260,15 +260,15 @@ def _count_pages(figures: RunFigures, run: Run, page: int, refused: int) -> None
 
 
 class Judged(NamedTuple):
-    #: Good runs, and which of them were held: `site run: codes`.
+    #: Number of good runs, and those of them that were held: `site run: codes`.
     good: int
     held: list[str]
     broken: int
     missed: list[str]
-    #: Of those that show while the run goes on: how many there were, and which were not found in time.
+    #: Breakages that show during the run: their number, and those that were not found in time.
     showing: int
     late: list[str]
-    #: Items (or pages) until each of those that show was found.
+    #: Number of items (or pages) until each of those that show was found.
     delays: list[int]
 
 
@@ -277,7 +277,7 @@ def judge_all(seed: int, sites: int = SITES, runs: int = RUNS, breakages: int = 
     result = Judged(0, [], 0, [], 0, [], [])
     for place in range(sites):
         site = Site(f"{seed} {place}")
-        # by turns, each after another run
+        # each breakage in turn, in another run
         mine = {at: BREAKS[at % len(BREAKS)] for at in range(place, breakages, sites)}
         redesigned = place == sites // 2
         possible = range(HOLDS_AFTER + 1, REDESIGN if redesigned else runs)
@@ -301,7 +301,7 @@ def _judge_site(
         if watched.stopped or normal.holds(findings):
             said = [*watched.stopped, *(f"{one.code} {one.field or ''}".strip() for one in findings)]
             result.held.append(f"site {place} run {number}: {', '.join(said)}")
-            # a person looks: it is the redesign, or it is accepted as it is
+            # a person accepts the run, either as the redesign or as it is
             accepted = [] if redesigned and number == REDESIGN else accepted
         accepted.append(watched.figures)
         result = result._replace(good=result.good + 1)
@@ -316,7 +316,7 @@ def _judge_broken(where: str, run: Run, normal: Normal, breakage: Breakage, resu
     watched = watch(broken, normal)
     if not watched.stopped and not normal.holds(judge(watched.figures, normal)):
         result.missed.append(f"{where}: {breakage.name}, {size} items")
-    # with fewer items left than it takes to see it, nothing shows
+    # if too few items are left, the breakage cannot show
     shows = breakage.shows and (size - first) * SOON_SHARE >= PAGE and size - first > SOON_ITEMS
     shows = shows and not _is_rare(run, broken, normal)
     if shows:
@@ -328,7 +328,7 @@ def _judge_broken(where: str, run: Run, normal: Normal, breakage: Breakage, resu
 
 
 def _is_rare(run: Run, broken: Run, normal: Normal) -> bool:
-    """Whether what is gone is a field that most items did not have before: a few pages without it are no news."""
+    """Whether the missing field was one that most items lacked before: a few pages without it prove nothing."""
     gone = _names(run) - _names(broken)
     return any(normal.fields[name].coverage.mean < _RARE for name in gone & normal.fields.keys())
 
@@ -337,11 +337,11 @@ def _names(run: Run) -> set[str]:
     return {name for item in run.items for name in item}
 
 
-# --- what it costs
+# --- CPU time
 
 
 def seconds_of(lines: Sequence[bytes]) -> Iterator[float]:
-    """CPU seconds of reading the lines, and of observing what they say and judging it with each page."""
+    """CPU seconds of reading the lines, and of observing their items and judging each page."""
     normal = learn([watch(Site("cost").crawl(number), Normal()).figures for number in range(12)])
     began = time.process_time()
     items = [orjson.loads(line) for line in lines]

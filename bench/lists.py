@@ -1,5 +1,5 @@
-"""Lists at 100,000 jobs: by tag and by spider, alone and with other filters, a search for text, the console's page
-with its count and its picture, and an act on many jobs.
+"""Lists at 100,000 jobs: by tag and by spider, alone and with other filters; a text search; the console's pages with
+counts and charts; and an action on many jobs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
 from gateway.worker.app import ADOPTED
 
 USERS, ROUNDS = 500, 7
-#: The most seconds for a list and for a search that were asked for.
+#: Targets: most seconds for a list and for a search.
 LIST, SEARCH = 0.05, 1.0
-#: The most seconds for a page of the console that were asked for, including its own requests.
+#: Target: most seconds for a page of the console, including its own requests.
 PAGE = 1.0
-#: The same for the page of a spider, which draws 90 days.
+#: Target: most seconds for the page of a spider, which draws 90 days.
 SPIDER = 0.1
 ASKED = "what was asked for"
 #: One job in this many has the rare tag and the rare spider; every second job has the common tag.
@@ -114,7 +114,7 @@ def ended_job(number: int, began: datetime) -> Job:
 
 
 def sum_up(stack: Platform, count: int) -> float:
-    """How many jobs a second are added to the daily sums, as those of a release without sums are."""
+    """How many jobs per second are added to the daily sums, as jobs of a release without sums are."""
     parts = Container()
     parts.database = stack.database
     ended, began = parts[EndedRuns], time.perf_counter()
@@ -130,7 +130,7 @@ def spider_seconds(http: httpx2.Client, wanted: dict[str, str], spider: str = "d
 
 
 def list_seconds(http: httpx2.Client, wanted: dict[str, Any]) -> float:
-    """Seconds of the median answer, for a full page, or all that there is."""
+    """Seconds of the median answer, for a full page or all that there is."""
     times = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
@@ -142,7 +142,7 @@ def list_seconds(http: httpx2.Client, wanted: dict[str, Any]) -> float:
 
 
 def page_seconds(http: httpx2.Client, wanted: dict[str, Any]) -> dict[str, float]:
-    """Seconds of the median answer: the page itself, and what it asks for once it is shown."""
+    """Seconds of the median answers: the page itself, and its requests after it is shown."""
     return {
         name: statistics.median(_seconds(http, path, wanted) for _ in range(ROUNDS))
         for name, path in (("page", "/console/jobs"), ("count", "/jobs/count"), ("picture", "/jobs/points"))
@@ -169,7 +169,7 @@ def delete(http: httpx2.Client) -> tuple[int, float]:
 
 
 def search(http: httpx2.Client, text: str) -> list[float]:
-    """Seconds of each answer until the oldest job of all was found."""
+    """Seconds of each answer until the oldest job was found."""
     times, after = list[float](), None
     while True:
         began = time.perf_counter()

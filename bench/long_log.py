@@ -1,4 +1,6 @@
-"""A job's log of a million lines, asked of the gateway, and one that grows by 3,000 lines a second, in a browser."""
+"""A job's log of a million lines, requested from the gateway; and a log that grows by 3,000 lines a second, in a
+browser.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from bench.table import Row
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tests")]
-from integration.event_stream.gateway_process import GatewayProcess  # noqa: E402 - the tests' own stage serves here too
+from integration.event_stream.gateway_process import GatewayProcess  # noqa: E402 - shared with the tests
 from integration.event_stream.stage import Play, lines  # noqa: E402
 from machine import find_program  # noqa: E402
 from playwright.async_api import CDPSession, Page, async_playwright  # noqa: E402
@@ -35,18 +37,18 @@ from gateway.logs.store import LogChunk, LogStore, count_lines  # noqa: E402
 from gateway.stores import mongo  # noqa: E402
 
 CHUNK = 64 << 10
-#: One line in so many has no head: it belongs to the line before it.
+#: One line in this many has no head: it belongs to the line before it.
 CONTINUED = 20
-#: The most seconds that were asked for: of an answer, and for which the browser's main thread is blocked in all.
+#: Target values: seconds of an answer, and seconds for which the browser's main thread is blocked in all.
 ANSWER, BLOCKED = 0.5, 1.0
 ASKED = "what was asked for"
-#: Lines a second, and the number of batches in which they come.
+#: Lines per second, and the number of batches in which they come.
 PACE, BATCHES = 3000, 25
-#: Seconds from which on a task blocks, as browsers see it.
+#: A task of this many seconds or more blocks, as browsers define it.
 LONG = 0.05
 #: What a browser's main thread does for a page, by the names of its own counters.
 PARTS = {"Script": "scripts", "RecalcStyle": "styles", "Layout": "layout"}
-#: Bytes by which the heap may grow meanwhile; a line of the log alone has 60.
+#: Most bytes by which the heap may grow meanwhile; a line of the log itself has 60.
 GROWTH = 8 << 20
 SEARCHES: dict[str, dict[str, Any]] = {
     "search, 1 line found": {"q": "page/999123?"},
@@ -61,7 +63,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 class Size(NamedTuple):
-    #: Lines of the log that is searched, and how often.
+    #: Lines of the log that is searched, and the number of searches.
     lines: int
     rounds: int
     #: Seconds for which the other log grows.
@@ -212,14 +214,14 @@ async def heap(session: CDPSession) -> int:
 
 
 async def cpu_seconds(session: CDPSession) -> dict[str, float]:
-    """CPU time of the main thread so far, by kind: other processes of a busy machine do not show in it."""
+    """CPU time of the main thread so far, by kind. Other processes on a busy machine do not affect it."""
     told = await session.send("Performance.getMetrics")
     values = {metric["name"]: float(metric["value"]) for metric in told["metrics"]}
     return {name: values[f"{name}Duration"] for name in ("Task", *PARTS)}
 
 
 def long_tasks(trace: bytes) -> float:
-    """Seconds of CPU time of those tasks of main threads that take more than 50 ms of it."""
+    """CPU seconds of the main threads' tasks that take more than 50 ms of CPU."""
     events = json.loads(trace)["traceEvents"]
     names = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["name"] == "thread_name"}
     tasks = [one for one in events if one["name"].endswith("::RunTask")]

@@ -1,4 +1,4 @@
-"""How much memory a running spider holds."""
+"""How much memory a running spider takes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bench.our_platform import Site, Stack, running_stack, wait_until
 from bench.stock_scrapyd import StockScrapyd, stock_scrapyd
 from bench.table import Row, in_turn
 
-#: Spiders that run at once; all wait for a page.
+#: Spiders that run at once. All wait for a page.
 SPIDERS = 8
-#: Seconds that the page takes: enough for the slowest spider to come to wait, too.
+#: Seconds until the page is answered: enough for the slowest spider to request it meanwhile.
 PAGE_SECONDS = 10
 STOCK = f"poll_interval = 0.1\nmax_proc = {SPIDERS}\n"
 
@@ -60,7 +60,7 @@ def _our_pids(stack: Stack, jobs: list[str]) -> list[int]:
 
 
 def _held(site: Site, start: Callable[[str], object], pids: Callable[[], list[int]]) -> float:
-    """Mean of the spiders' bytes while each waits for its page, which it does once it has got its robots.txt."""
+    """The spiders' mean bytes while each waits for its page, which it requests after robots.txt."""
     before = site.hits("/robots.txt")
     for index in range(SPIDERS):
         start(f"{site.url}/slow/{PAGE_SECONDS}.{index:03}{random.randrange(10**6):06}")

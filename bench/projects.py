@@ -1,4 +1,6 @@
-"""Projects side by side: the first line with environments in turn, and a small project beside a very large one."""
+"""Several projects: the first line with different environments in turn, and a small project beside a very
+large one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ SPIDERS, REQUESTS = 5000, 100
 
 def run(effort: Effort) -> list[Row]:
     if effort is Effort.SMOKE:
-        # eight environments come from a package index, which a test must do without
+        # the eight environments come from a package index, which tests must not use
         return [beside_a_large_one(50, 1)]
     return [in_turn(), beside_a_large_one(SPIDERS, 7)]
 
@@ -48,7 +50,7 @@ def in_turn() -> Row:
         for name, number in zip(names, ENVIRONMENTS, strict=True):
             requirements = f"scrapy=={version('scrapy')}\nsix=={number}\n"
             deploy(stack, plain, Path(folder) / f"{name}.egg", requirements, name)
-            # it starts a Python; meanwhile a process is made that later ones are forked from
+            # this starts a Python; meanwhile the process is made from which later ones are forked
             line_of(stack, site, name)
         time.sleep(WARM_UP)
         seconds = [line_of(stack, site, name) for _ in range(ROUNDS) for name in names]

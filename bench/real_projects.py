@@ -1,5 +1,5 @@
-"""Public Scrapy projects as they are: which of them deploy with default settings on the laptop stack, list their
-spiders and run, and what each refusal says.
+"""Public Scrapy projects, unchanged: which of them deploy on the laptop stack with default settings, list their
+spiders and run, and what the refusals say.
 
 `python -m bench real-projects [--from FOLDER] [NAME …]` prints a table of them on stderr. Without `--from` each is
 fetched from GitHub. With it, FOLDER has a checkout of each, as OWNER+NAME.
@@ -25,19 +25,19 @@ from bench.stock_scrapyd import write_project
 from bench.table import Row
 from gateway.contract.reasons import Reason
 
-#: How many of them have to run.
+#: How many of the projects have to run.
 WANTED = 25
-#: Of each project, how many spiders are tried until one runs: many want arguments of their own.
+#: How many spiders of a project are tried until one runs: many need arguments of their own.
 TRIED = 3
-#: Seconds that a deployment, with all that is installed for it, and the end of a crawl may take.
+#: Most seconds of a deployment with its installation, and of a crawl.
 DEPLOYED_WITHIN, ENDED_WITHIN = 900, 90
 
 
 class Project(NamedTuple):
-    #: At GitHub: its owner and its name.
+    #: Owner and name on GitHub.
     name: str
     commit: str
-    #: Of its scrapy.cfg.
+    #: The folder of its scrapy.cfg.
     folder: str = ""
 
 
@@ -86,8 +86,8 @@ PROJECTS = (
 
 class Tried(NamedTuple):
     project: Project
-    #: `runs`, `deployed` (no crawl of those of its spiders that were tried has begun), `refused`, or `no Python`: it
-    #: needs one that this machine lacks, and counts neither way.
+    #: `runs`, `deployed` (no crawl of the tried spiders has begun), `refused`, or `no Python` (it needs one that this
+    #: machine lacks, so it does not count).
     result: str
     spiders: int
     #: What the platform says: why it was refused, or how the crawl ended.
@@ -100,7 +100,7 @@ class Tried(NamedTuple):
 def run(effort: Effort) -> list[Row]:
     if effort is not Effort.SMOKE:
         return tried(PROJECTS, None)
-    # without a network
+    # a smoke test has no network
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "ours+plain"
         folder.mkdir()
@@ -143,7 +143,7 @@ def checkout(project: Project, folder: Path | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         for step in (
             ("init", "--quiet"),
-            # with its history: when its code was last changed counts
+            # with its history, because the date of the last change matters
             ("fetch", "--quiet", "--filter=blob:none", f"https://github.com/{project.name}", project.commit),
             ("checkout", "--quiet", "FETCH_HEAD"),
         ):
@@ -172,7 +172,7 @@ def try_out(stack: Stack, project: Project, source: Path, site: Site) -> Tried:
 
 
 def spiders_of(stack: Stack, project: str) -> list[dict[str, Any]]:
-    """First those that need no parameter."""
+    """The spiders, first those that need no parameter."""
 
     def listed() -> list[dict[str, Any]]:
         answer = stack.http.get(f"{stack.url}/spiders", params={"project": project}).raise_for_status()
@@ -184,8 +184,8 @@ def spiders_of(stack: Stack, project: str) -> list[dict[str, Any]]:
 
 
 def crawled(stack: Stack, spider: dict[str, Any], url: str) -> tuple[bool, str]:
-    """Whether a crawl of the spider has begun, and how it ended. The URL is for spiders without any of their own,
-    which take start URLs, or declare a parameter `url`.
+    """Whether a crawl of the spider has begun, and how it ended. The URL is for spiders without one of their own:
+    they take start URLs, or declare a parameter `url`.
     """
     what = {"user_id": "bench", "project": spider["project"], "spider": spider["name"]}
     where = {"start_urls": [url]} if spider["needs_urls"] else {}

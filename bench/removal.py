@@ -1,6 +1,6 @@
-"""How many crawls of ten items retention removes in a second, with one worker and with two that share the work.
+"""How many crawls of ten items retention removes per second, with one worker and with two that share the work.
 
-`python -m bench removal` uses real stores. Its time is mostly that of the embedded MongoDB server, which is written
+`python -m bench removal` uses real stores. Most of its time is spent in the embedded MongoDB server, which is written
 in Python.
 """
 
@@ -34,9 +34,9 @@ from gateway.worker.app import WorkerParts
 
 #: Crawls that are removed, spread over half an hour, and items of each.
 CRAWLS, ITEMS = 600, 10
-#: Documents of a crawl: itself, its log, requests, counts over time, and its items.
+#: Documents of a crawl: its job, log, requests and counts over time, and its items.
 DOCUMENTS = 4 + ITEMS
-#: Removals a second that keep up with ten million crawls a day.
+#: Removals per second that are enough for ten million crawls a day.
 WANTED = 10_000_000 / 86_400
 
 
@@ -60,7 +60,7 @@ def seconds(crawls: int, workers: int) -> float:
         }
         _fill(urls["mongo_uri"], crawls)
         pool = ends.enter_context(ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")))
-        # imported, and connected, before the clock runs
+        # so that imports and connections do not count
         list(pool.map(_work, [urls] * workers, [False] * workers))
         began = time.monotonic()
         list(pool.map(_work, [urls] * workers, [True] * workers))

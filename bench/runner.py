@@ -1,6 +1,7 @@
-"""Runs benchmarks one after another, each in a process of its own: one that fails or hangs costs its own rows only.
+"""Runs benchmarks one after another, each in a process of its own, so that one that fails or hangs loses only its own
+rows.
 
-What was measured is written to `bench/results.json` after each of them.
+The results are written to `bench/results.json` after each benchmark.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ RESULTS = ROOT / "bench" / "results.json"
 
 class Benchmark(NamedTuple):
     run: Callable[[Effort], list[Row]]
-    #: Seconds after which it counts as hanging in `make bench`, two to three times what it takes on an idle machine;
-    #: ten times as much in the long one.
+    #: Seconds after which it counts as hanging in `make bench`: two to three times its time on an idle machine. In
+    #: the long form it is ten times as much.
     limit: float
-    #: Whether the short table has it.
+    #: Whether it is in the short table.
     is_short: bool = True
 
 
 class Result(NamedTuple):
     seconds: float
     rows: Sequence[Row]
-    #: Why it has no rows; empty if it has.
+    #: Why it has no rows; empty if it has some.
     failure: str
 
     def __str__(self) -> str:
@@ -66,8 +67,8 @@ def run_all(benchmarks: Mapping[str, Benchmark], effort: Effort) -> bool:
 
 
 def run_one(command: Sequence[str], limit: float) -> Result:
-    """Run a command that writes its rows to the file after `--json`. It ends with all that it has started, after
-    `limit` seconds at the latest.
+    """Run a command that writes its rows to the file after `--json`. Ends it with everything that it has started, at
+    the latest after `limit` seconds.
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -91,13 +92,13 @@ def run_one(command: Sequence[str], limit: float) -> Result:
 
 
 def _last_line(file: Path) -> str:
-    """The last line of the file that is not empty, which in a traceback is the error."""
+    """The last line of the file that is not empty. In a traceback, that is the error."""
     lines = file.read_text(errors="replace").split("\n")
     return next((line for line in reversed(lines) if line.strip()), "it has written nothing")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and everything that it has started, because its children might be in sessions of their own."""
+    """Kill the process and everything that it has started, which may be in sessions of its own."""
     if process.poll() is None:
         for member in reversed(tree(process.pid)):
             with suppress(psutil.NoSuchProcess):
@@ -106,7 +107,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def write(results: Mapping[str, Result], effort: Effort, path: Path) -> None:
-    """Replace what an earlier run of these benchmarks has measured, and keep what it has of others."""
+    """Replace the earlier results of these benchmarks, and keep those of others."""
     found = read(path)
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
     for name, result in results.items():
@@ -124,5 +125,5 @@ def write(results: Mapping[str, Result], effort: Effort, path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """By the benchmark's name; empty if none has run."""
+    """The results by the benchmarks' names; empty if there are none."""
     return dict(json.loads(path.read_bytes())) if path.exists() else {}

@@ -1,4 +1,6 @@
-"""Beat: what 100,000 schedules cost while none is due, and how soon 1,000 that are due at once may be dispatched."""
+"""The beat: what 100,000 schedules cost while none is due, and how soon 1,000 that are due at once can be
+dispatched.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from gateway.schedules.schedule import Schedule, Timing
 from gateway.stores.indexes import ensure_indexes
 
 DUE = 1000
-#: Percent of one core, and seconds, that were asked for.
+#: Target values: percent of one core, and seconds.
 WANTED_IDLE, WANTED_DUE = 5.0, 5.0
 
 
@@ -74,12 +76,12 @@ def beat(mongo: str, valkey: str, database: Database[dict[str, Any]]) -> Iterato
 
 
 def cost(process: psutil.Process, store: str, watched: float) -> tuple[float, float]:
-    """Percent of one core, of beat and of the store, over `watched` seconds."""
+    """Percent of one core that the beat and the store use, over `watched` seconds."""
     stores = [child for child in psutil.Process().children() if store in child.cmdline()]
     before = [seconds(process), sum(map(seconds, stores))]
     time.sleep(watched)
     after = [seconds(process), sum(map(seconds, stores))]
-    # a process's time comes in ticks of 10 ms
+    # CPU times are multiples of 10 ms
     spent = [max(later - earlier, 0.01) / watched * 100 for earlier, later in zip(before, after, strict=True)]
     return spent[0], spent[1]
 
@@ -112,7 +114,7 @@ def schedule(due: datetime) -> Schedule:
 
 
 def fire(database: Database[dict[str, Any]]) -> float:
-    """Seconds from the moment at which the schedules are due until all their jobs wait for a node."""
+    """Seconds from the moment when the schedules are due until all their jobs wait for a node."""
     due = utc_now() + timedelta(seconds=3)
     fill(database, DUE, due)
     wanted = {"status": JobStatus.PENDING, "held": None}

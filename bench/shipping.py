@@ -1,4 +1,4 @@
-"""A log on its way through a tailer: lines per second of its processor time, and how soon a line is published."""
+"""How a tailer ships a log: lines per second of its CPU time, and how soon a line is published."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from gateway.logs.store import LogStore
 from gateway.stores.mongo import connect
 from gateway.stores.redis import job_channel, log_stream
 
-#: Lines of the log, and how many are written at a time.
+#: Lines of the log, and lines that are written at a time.
 LINES, STEP = 200_000, 2000
-#: Bytes by which the tailer may be behind before more is written: far less than it would skip in Redis.
+#: Most bytes that the tailer may be behind before more is written: far less than it would skip in Redis.
 BEHIND = 1 << 20
-#: Single lines whose way is timed, and seconds between two of them.
+#: Number of single lines that are timed, and seconds between two of them.
 ROUNDS, REST = 25, 0.3
-#: Lines a second of one core, and seconds from a line's write to its publication, that were asked for.
+#: Target values: lines per second of one core, and seconds from a line's write to its publication.
 WANTED, WANTED_SECONDS = 25_000, 0.005
 
 
 class Log:
-    """The log of an attempt that runs on this node, as its spider writes it."""
+    """The log of an attempt on this node, written as its spider would write it."""
 
     def __init__(self, outbox: Path) -> None:
         self.attempt = AttemptId(uuid.uuid4().hex, 1)
@@ -111,7 +111,7 @@ def _published(client: redis.Redis, log: Log) -> int:
 
 
 def _way(client: redis.Redis, log: Log, rounds: int) -> Iterator[float]:
-    """The seconds from the write of each of the lines to the message of its publication."""
+    """Seconds from the write of each line to the message of its publication."""
     with client.pubsub(ignore_subscribe_messages=True) as messages:
         messages.subscribe(job_channel(log.attempt.job_id))
         # the first line waits until the tailer has seen the attempt

@@ -1,5 +1,5 @@
-"""The page of a spider with a million jobs: of the spider that half of them are of, of one that has few among many of
-its name and of its project, and of users with many jobs and with few.
+"""The page of a spider with a million jobs in the database: of a spider that has half of them, of one that has few
+among many of its name and of its project, and for users with many jobs and with few.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from gateway.jobs.job import Attempt, CrawlOrder, Job, JobStatus, new_job_id
 from gateway.jobs.run_days import RunDays
 
 DAYS, USERS, SCHEDULES = 90, 500, 10_000
-#: One job in this many is added to the daily sums, which takes as long as the rest.
+#: One job in this many is added to the daily sums; adding all would take as long as the rest of the benchmark.
 SUMMED = 19
-#: One job in this many is of the spider that has few, and of the user who has few of the other spider's.
+#: One job in this many is of the spider with few jobs, and of the user with few jobs of the other spider.
 FEW = 5_000
 PAGES: dict[str, tuple[str, dict[str, str]]] = {
     "most jobs": ("default/seo", {}),
@@ -74,7 +74,9 @@ def fill(stack: Platform, count: int) -> None:
 
 
 def ended_job(number: int, moment: datetime) -> Job:
-    """Every other job is of `default/seo`; the rest is of `shop/feed`, but for the few of `shop/seo`."""
+    """An ended job. Every second job is of `default/seo`, the rest of `shop/feed`, except for the few of
+    `shop/seo`.
+    """
     job_id, is_seo, is_few = new_job_id(), number % 2 == 1, number % FEW <= 1
     project, spider = ("default", "seo") if is_seo else ("shop", "seo" if is_few else "feed")
     user = "other" if is_seo == is_few else f"user-{number % USERS}"

@@ -1,4 +1,4 @@
-"""The event stream beside a bare ASGI loop: how many log lines a server process sends per second of its CPU."""
+"""The event stream compared with a bare ASGI loop: how many log lines a server process sends per CPU second."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gateway.stores import mongo
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tests")]
-from integration.event_stream.gateway_process import GatewayProcess  # noqa: E402 - the tests' own stage serves here too
+from integration.event_stream.gateway_process import GatewayProcess  # noqa: E402 - shared with the tests
 from integration.event_stream.stage import Play, lines  # noqa: E402
 from stores import embedded_mongo, valkey_server  # noqa: E402
 
 CLIENTS = 100
-#: A second's lines come in this many batches, as from a tailer.
+#: The lines of one second come in this many batches, as from a tailer.
 BATCHES, BATCH = 25, 40
 _DATA = b'{"ts":"2027-06-01T09:00:00.001Z","level":"INFO","logger":"seo","msg":"line 1"}'
 _LINE = b"event: log\nid: 1-20480\ndata: " + _DATA
@@ -57,11 +57,11 @@ def run(effort: Effort) -> list[Row]:
 async def bare(
     scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
 ) -> None:
-    """The ceiling: the same bytes at the same pace, with nothing behind them."""
+    """The upper bound: the same bytes at the same pace, with no platform behind them."""
     if scope["type"] != "http":
         return
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    # a loop that goes on for clients of earlier rounds would make this side slower with each round
+    # without this, loops for clients of earlier rounds would slow this side down with each round
     gone = asyncio.ensure_future(_until_gone(receive))
     while not gone.done():
         await send({"type": "http.response.body", "body": (_LINE + b"\n\n") * BATCH, "more_body": True})
@@ -74,7 +74,7 @@ async def _until_gone(receive: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def _while_writing(gateway: GatewayProcess, play: Play, seconds: float) -> float:
-    # a new attempt each time, so that no client begins with history
+    # a new attempt each time, so that no client gets earlier lines first
     play.start()
     writing = asyncio.create_task(_write(play))
     try:

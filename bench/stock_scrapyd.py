@@ -1,4 +1,4 @@
-"""The peer: Scrapyd as it comes, with a plain Scrapy project, in a folder of its own."""
+"""The comparison: Scrapyd as installed, with a plain Scrapy project, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ import httpx2
 from bench.cpu import end_tree
 
 SPIDER = "page"
-#: Seconds between two polls whether all crawls have ended; the same on both sides, and part of what they cost.
+#: Seconds between two checks whether all crawls have ended. Both sides use it, and its cost counts for both.
 POLL = 0.1
-#: Scrapy's own line, which both sides log when the spider is there and about to ask for its first page.
+#: A line of Scrapy's own, which both sides log when the spider is about to request its first page.
 SPIDER_LINE = "Spider opened"
-#: Options of stock Scrapyd: its own polling; and the best options for many crawls at once. With these it polls so
-#: often that nothing waits for it, and runs as many processes as keep the cores busy (measured: with more processes,
-#: crawls cost more and end no sooner).
+#: Options of stock Scrapyd: its default polling; and the best options for many crawls at once. With these it polls so
+#: often that nothing waits, and runs as many processes as keep the cores busy. (With more processes, crawls were
+#: measured to cost more and to end no sooner.)
 DEFAULT = ""
 BEST = f"poll_interval = 0.02\nmax_proc = {1 + (os.cpu_count() or 1)}\n"
 
 _SETTINGS = 'SPIDER_MODULES = ["plain.spiders"]\nROBOTSTXT_OBEY = True\nLOG_LEVEL = "INFO"\n'
-#: Writes exactly what `seo` writes about a page: one line of log, one item.
+#: A spider that writes exactly what `seo` writes about a page: one line of log, one item.
 _SPIDER = textwrap.dedent("""\
     import scrapy
 
@@ -57,7 +57,7 @@ def write_project(folder: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The caller's environment without settings of our own node. Compiled modules are kept, as on our side."""
+    """The caller's environment without the settings of our own node. Byte code is cached, as on our side."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -101,7 +101,7 @@ class StockScrapyd:
 
 @contextmanager
 def stock_scrapyd(folder: Path, options: str) -> Iterator[StockScrapyd]:
-    """A Scrapyd that runs and is warm: its first request, which lists the project's spiders, belongs to no crawl."""
+    """A Scrapyd that is warm: its first request, which lists the project's spiders, is over."""
     folder.mkdir()
     write_project(folder)
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,4 +1,4 @@
-"""`POST /crawl` beside a bare FastAPI handler with the same model: answers per CPU second of one process."""
+"""`POST /crawl` compared with a bare FastAPI handler with the same model: answers per CPU second of one process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gateway.web.schemas.crawl import CrawlRequest
 
 CLIENTS = 8
 SECONDS = 3.0
-#: The ratios that were asked for: of a request that a dedupe key answers, and of one that makes a job.
+#: Target ratios: of a request that a dedupe key answers, and of a request that makes a job.
 KNOWN, NEW = 0.25, 0.05
 _UVICORN = ("--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning")
 
@@ -40,7 +40,7 @@ class Answer(BaseModel):
 
 
 def bare() -> FastAPI:
-    """The ceiling: reads and checks the same body, and answers."""
+    """The upper bound: it reads and checks the same body, and answers."""
     app = FastAPI()
 
     @app.post("/crawl")
@@ -88,7 +88,7 @@ def running_gateway(folder: Path, spiders: Sequence[SpiderInfo]) -> Iterator[tup
             "CRAWL_USER_WAITING_MAX": "1000000",
         }
         with closing(connect(stores["MONGO_URI"]).client) as mongo:
-            # as a running node would publish it
+            # published as by a running node
             SpiderStore(mongo.get_default_database()).publish("n1", spiders)
         port, log = free_port(), stack.enter_context((folder / "log").open("wb"))
         yield stack.enter_context(served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))

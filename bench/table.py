@@ -1,4 +1,4 @@
-"""What a benchmark returns: rows with our value and that of a peer or ceiling, measured alternately in one run."""
+"""The rows that a benchmark returns: our value and the one it is compared with, measured alternately in one run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Row(NamedTuple):
     what: str
     unit: str
     ours: float
-    #: The value of the ceiling or peer.
+    #: The value that ours is compared with.
     beside: float
     beside_what: str
     #: `ours / beside`.
     ratio: float
-    #: The ratio that the issue or decision asks for, for instance `>= 0.9`; empty if none is asked for.
+    #: The target for the ratio, for instance `>= 0.9`; empty if there is none.
     wanted: str = ""
 
 
 def is_met(row: Row) -> bool | None:
-    """Whether the ratio is what is wanted; `None` if nothing is."""
+    """Whether the ratio is as wanted; `None` if no ratio is wanted."""
     if not row.wanted:
         return None
     bound, value = row.wanted.split()
@@ -33,7 +33,9 @@ def is_met(row: Row) -> bool | None:
 
 
 def alternate(ours: Callable[[], float], beside: Callable[[], float], rounds: int) -> tuple[float, float]:
-    """Medians of `rounds` measurements of each, taken in turn so that a machine's drift meets both. One warm-up."""
+    """Medians of `rounds` measurements of each, after one warm-up. They alternate, so that a change of the machine's
+    speed affects both.
+    """
     ours(), beside()
     pairs = in_turn(ours, beside, rounds)
     return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)

@@ -1,7 +1,6 @@
-"""A million items as Parquet, and fewer as XLSX: how much memory it takes beyond what the process has at rest, and
-how many items a second.
+"""A million items as Parquet, and fewer as XLSX: memory above that of the idle process, and items per second.
 
-Each is made in a process of its own, because the most memory that a process had is known for the whole process only.
+Each is made in a process of its own, because peak memory can only be measured for a whole process.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bench.effort import Effort
 from bench.table import Row
 from gateway.items.tables import TableSpace, write_table
 
-#: MiB above rest that were asked for, for a fold and so for what reads the same items.
+#: Target: most MiB above rest, for a fold and so for other readers of the same items.
 WANTED = 60
 _MIB = 1 << 20
 
@@ -41,10 +40,10 @@ def run(effort: Effort) -> list[Row]:
 
 
 def _make(form: str, count: int) -> tuple[float, float]:
-    """MiB above rest, and items a second of this process's time."""
+    """MiB above rest, and items per second of this process's time."""
     with tempfile.TemporaryDirectory() as folder:
         space = TableSpace(Path(folder), 8 << 30)
-        # what is imported, and the pools of threads, are there at rest
+        # so that imports and thread pools count as memory at rest
         with write_table(form, _items(1000), space):
             pass
         rest, began = most_memory(), time.process_time()
@@ -54,7 +53,7 @@ def _make(form: str, count: int) -> tuple[float, float]:
 
 
 def most_memory() -> int:
-    """The most that was resident, by Linux; `getrusage` counts what the process had before its `exec`, too."""
+    """The peak of resident bytes, from Linux. `getrusage` would include the time before the process's `exec`."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
 

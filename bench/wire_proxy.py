@@ -1,4 +1,6 @@
-"""Stands between processes and a store, passes every byte on, and counts which process sends what, how often."""
+"""A proxy between processes and a store. It passes on every byte, and counts which process sends what,
+and how often.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ import psutil
 _HEADER = struct.Struct("<iiii")
 _OP_MSG = 2013
 _STRING = 2
-#: Where the first field of an OP_MSG's body is named: after the header, the flags, the section's kind and the size.
+#: Offset of the name of the first field in an OP_MSG's body: after header, flags, section kind and size.
 _FIRST_FIELD = 16 + 4 + 1 + 4
 #: Commands that change nothing.
 READS = frozenset({"find", "getMore", "count", "distinct", "aggregate"})
-#: Commands that drivers send for themselves.
+#: Commands that drivers send on their own.
 UPKEEP = frozenset({"hello", "isMaster", "ismaster", "ping", "endSessions", "killCursors"})
 
-#: Stands in the place of a command where bytes are counted.
+#: Takes the place of a command where bytes are counted.
 BYTES = "bytes"
 
 
@@ -36,15 +38,15 @@ class Asked(NamedTuple):
 
 
 class Observer(Protocol):
-    """Sees what passes on one connection."""
+    """Sees the bytes of one connection."""
 
     def asked(self, data: bytes) -> None: ...
     def answered(self, data: bytes) -> None: ...
 
 
 class Commands:
-    """Counts MongoDB's commands, cut out of what clients send. Only the first field is read: it names both command
-    and collection. Only a cursor's next page names no collection there, and is counted without one.
+    """Counts MongoDB's commands in what clients send. Only the first field is read, which has the command and the
+    collection. A cursor's next page (`getMore`) has no collection there, and is counted without one.
     """
 
     def __init__(self, pid: int, counts: Counter[Asked]) -> None:
@@ -70,7 +72,7 @@ class Commands:
 
 
 class RoundTrips:
-    """Counts how often a client waits: all that it sends before the next answer is one trip."""
+    """Counts how often a client waits: everything that it sends before the next answer is one round trip."""
 
     def __init__(self, pid: int, counts: Counter[Asked]) -> None:
         self._asked, self._counts, self._waits = Asked(pid, "round trip"), counts, False
@@ -100,7 +102,7 @@ class WithBytes:
 
 
 class CountingProxy:
-    """Serves a loopback port of its own, in a thread of its own."""
+    """Listens on a loopback port of its own, in a thread of its own."""
 
     def __init__(self, port: int, observe: Callable[[int, Counter[Asked]], Observer]) -> None:
         self._target, self._observe = port, observe
@@ -137,7 +139,7 @@ class CountingProxy:
         assert task is not None
         self._connections.add(task)
         try:
-            # if the store is away, or either side ends, both sides end
+            # if the store is away, or either side closes, both sides are closed
             with suppress(OSError, asyncio.CancelledError):
                 await self._pass_on(reader, writer)
         finally:
@@ -170,8 +172,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, see:
 
 
 def owner(port: int, target: int) -> int:
-    """The id of the process whose connection goes from that port of loopback to the other; 0 if it is gone. A port
-    may be that of several connections, which lead elsewhere.
+    """The id of the process whose connection goes from `port` to `target` on loopback; 0 if it is gone. Several
+    connections can have the same port if they lead elsewhere.
     """
     for one in psutil.net_connections("tcp"):
         if one.pid and one.laddr and one.raddr and (one.laddr.port, one.raddr.port) == (port, target):
