@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from itemadapter import ItemAdapter
 from scrapy import signals
 from scrapy.exceptions import CloseSpider, NotConfigured
+from scrapy.utils.httpobj import urlparse_cached
 
 from crawler import extras
 from crawler.closing import Closing, was_told_to_stop
@@ -127,6 +128,12 @@ class ProgressReport:
             crawler.signals.connect(handler, signal)
         return self
 
+    def asked(self, request: Request) -> None:
+        """Note the host of a request that is sent, whatever comes of it."""
+        hosts, host = self._progress.hosts, (urlparse_cached(request).hostname or "").rstrip(".")
+        if host and host not in hosts and len(hosts) < outbox.MOST_HOSTS:
+            self._progress.hosts = self.committed.hosts = (*hosts, host)
+
     def requested(self, request: Request) -> None:
         self._count(request, _REQUESTED, 1)
 
@@ -170,9 +177,9 @@ class ProgressReport:
         return {"counts": counts, "items": items}
 
     def samples(self) -> dict[str, Any]:
-        """The first errors and refusals so far, also for `restore`. They seldom change."""
+        """The first errors, refusals and hosts so far, also for `restore`. They seldom change."""
         errors = [error for error in self._errors if "kind" not in error]
-        return {"errors": errors, "refusals": list(self._refusals)}
+        return {"errors": errors, "refusals": list(self._refusals), "hosts": list(self.committed.hosts)}
 
     def restore(self, facts: dict[str, Any], samples: dict[str, Any]) -> None:
         if facts:
@@ -180,6 +187,7 @@ class ProgressReport:
                 _add(self.committed, what, count)
             self.committed.items_count = facts["items"]
             self._errors, self._refusals = list(samples.get("errors", ())), list(samples.get("refusals", ()))
+            self.committed.hosts = tuple(samples.get("hosts", ()))
             self._count_fields_before()
             self._progress, self._published = copy(self.committed), copy(self.committed)
 
@@ -477,13 +485,18 @@ class _Counts:
     answered_3xx: int = 0
     answered_4xx: int = 0
     answered_5xx: int = 0
+    #: The first hosts that were asked.
+    hosts: tuple[str, ...] = ()
 
     def shown(self) -> dict[str, Any]:
         return {**{name: getattr(self, name) for name in _SHOWN}, "at": to_iso(utc_now())}
 
 
 _CLASSES = ("answered_2xx", "answered_3xx", "answered_4xx", "answered_5xx")
-_SHOWN = ("requested_pages", "completed_pages", "items_count", "errors_count", *_CLASSES, "pages_per_s", "can_go_on")
+_SHOWN = (
+    *("requested_pages", "completed_pages", "items_count", "errors_count", *_CLASSES),
+    *("pages_per_s", "can_go_on", "hosts"),
+)
 # frontier files have the counters in this order, so new ones must come last
 _COUNTERS = ("requested_pages", "completed_pages", "errors_count", "refused_pages", *_CLASSES)
 _REQUESTED, _COMPLETED, _ERRORS, _REFUSED = range(4)

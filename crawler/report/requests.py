@@ -61,6 +61,7 @@ class CountingDownloader(Downloader):
             self._activity.note()
             outcome.addBoth(self._note, self._activity)
         if self._report:
+            self._report.asked(request)
             count = self._count if is_page(request) else self._pass_over
             outcome.addBoth(count, request, self._report)
         if self._record:

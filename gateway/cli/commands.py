@@ -18,7 +18,7 @@ from rich.text import Text
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.bulk import Bulk
 from gateway.cli.help import HELP, CliCommand, CliGroup
-from gateway.cli.options import JSON, URL, argument, flag, taking
+from gateway.cli.options import JSON, URL, argument, flag, spelled, taking
 from gateway.cli.terminal import Cell, Record, err, gateway_url, given, new_table, out, print_json, program, visible
 
 #: Most pages of a list that are searched for an abbreviated id.
@@ -157,7 +157,7 @@ class Resource(NamedTuple):
             "ids", f"[{name}…]" if action.bulk else f"{name}…", about, kind=list[str], default=needed,
             autocompletion=self.complete,
         )  # fmt: skip
-        return [ids, *self.filters, _ALL, YES] if action.bulk else [ids]
+        return [ids, *self.filters, *action.bulk.options, _ALL, YES] if action.bulk else [ids]
 
     def print_list(self, answer: Record, more: str = "--limit", options: Record | None = None) -> None:
         if answer[self.name]:
@@ -253,16 +253,21 @@ def _command_for_many(resource: Resource, action: ApiCommand) -> Callable[..., N
             _each(resource, action, api, ids or [], options, as_json=as_json)
             return
         everything, yes = options.pop("everything"), options.pop("yes")
+        # not of the API: these are for `bulk`
+        more = {one.name: options.pop(one.name) for one in action.bulk.options}
         wanted = given(**{one.name: options.pop(one.name) or None for one in resource.filters})
         if bool(ids) is bool(wanted or everything):
             hint = "name one or more, or choose them by options (--all for all of them)"
             raise typer.BadParameter(hint, param_hint="ID" if resource.digits else "NAME")
         for name, of in action.ids.items():
             wanted |= {name: of.find(api, wanted[name])} if name in wanted else {}
+        if ids and any(more.values()):
+            hint = spelled(action.bulk.options[0], "")
+            raise typer.BadParameter("goes with filters, not with ids", param_hint=hint)
         if ids:
             _each(resource, action, api, ids, options, as_json=as_json)
         else:
-            action.bulk.act(api, wanted, yes=yes, as_json=as_json)
+            action.bulk.act(api, wanted, yes=yes, as_json=as_json, **more)
 
     return run
 

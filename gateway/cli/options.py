@@ -131,7 +131,8 @@ JSON = flag("as_json", "Print the answer of the gateway as JSON, and nothing els
 LIMIT = option("limit", "How many at most.", "--limit", "-n", kind=int, default=20, min=1, max=200)
 AFTER = option("after", "Continue where another list ended.", metavar="NEXT")
 USER = option("user_id", "Only those of this user.", "--user", metavar="USER")
-SITE = option("site", "Only those of this site.", metavar="NAME")
+SITE = option("site", "Only those of this site of `sites`.", metavar="NAME")
+HOST = option("host", "Only those that crawl this host, or one below it.", metavar="example.com")
 
 
 def one_of(values: Iterable[str]) -> Callable[[str], list[str]]:

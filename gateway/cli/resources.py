@@ -17,6 +17,7 @@ from gateway.cli.egg import project_of_folder
 from gateway.cli.explain import explain
 from gateway.cli.options import (
     AFTER,
+    HOST,
     LIMIT,
     SITE,
     TIMING,
@@ -142,6 +143,7 @@ _SCHEDULE_FILTERS = under(
     USER,
     option("state", "active, paused or ended.", metavar="STATE", autocompletion=one_of(_STATES)),
     SITE,
+    HOST,
 )
 
 SCHEDULES = Resource(
@@ -230,6 +232,7 @@ _JOB_FILTERS = under(
     USER,
     option("schedule_id", "Only runs of this schedule.", "--schedule", metavar="ID"),
     SITE,
+    HOST,
     option("tag", "Only those with this tag."),
     moment("since", "Only those asked for at this time or later; 2h: within the last two hours."),
     moment("until", "Only those asked for before."),
@@ -237,6 +240,7 @@ _JOB_FILTERS = under(
 )  # fmt: skip
 
 _OF_SCHEDULE = {"schedule_id": SCHEDULES}
+_AND_SCHEDULES = flag("and_schedules", "With --host: pause the schedules that crawl it, too.")
 
 JOBS = Resource(
     name="jobs",
@@ -268,7 +272,7 @@ JOBS = Resource(
             alone="cancel",
             many=True,
             ids=_OF_SCHEDULE,
-            bulk=Bulk("cancel", "Cancel {jobs}?", "cancelled, or asked to stop"),
+            bulk=Bulk("cancel", "Cancel {jobs}?", "cancelled, or asked to stop", options=(_AND_SCHEDULES,)),
         ),
         ApiCommand(
             "pause",

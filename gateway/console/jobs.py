@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import orjson
 from fastapi import Request, Response
@@ -20,6 +20,7 @@ from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import LIVE_STATUSES, JobStatus, WaitingReason
 from gateway.jobs.queries import JobOrder
 from gateway.projects.catalog import SpiderCatalog
+from gateway.schedules.schedule import ScheduleState
 from gateway.sites.store import SiteStore
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
@@ -42,6 +43,7 @@ _SAID = {
     "spider": "spider",
     "project": "project",
     "site": "site",
+    "host": "host",
     "tag": "tag",
     "schedule_id": "schedule",
     "waiting_reason": "waiting reason",
@@ -123,6 +125,7 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         kept=kept,
         chips=list(_chips(asked)),
         schedule_name=await _schedule_name(asked, parts, caller),
+        crawling=await parts.threads.run(_crawling, asked, parts, caller),
         flags=await parts.threads.run(flags_of, [job.job_id for job in found.jobs], parts, caller) if found else {},
         known=await parts.threads.run(_known, parts, caller),
         statuses=list(JobStatus),
@@ -169,6 +172,27 @@ async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Call
     # the search also finds schedules that have this id as text elsewhere
     names = (one.name or one.spider or one.site for one in found if one.schedule_id == asked.schedule_id)
     return next(names, None)
+
+
+class Crawling(NamedTuple):
+    """The active schedules that crawl a host."""
+
+    #: The ids of those that can be paused.
+    schedules: list[str]
+    #: The sites that have the others.
+    sites: list[str]
+    is_more: bool
+
+
+def _crawling(asked: JobsPageQuery, parts: GatewayParts, caller: Caller) -> Crawling | None:
+    if asked.host is None:
+        return None
+    user_id = asked.user or asked.user_id
+    query = SchedulesQuery(host=asked.host, state=ScheduleState.ACTIVE, user_id=user_id, limit=200)
+    found = schedules_page(query, parts, caller)
+    own = [one.schedule_id for one in found.schedules if one.site is None]
+    sites = sorted({one.site for one in found.schedules if one.site is not None})
+    return Crawling(own, sites, found.next is not None) if found.schedules else None
 
 
 @router.page("/console/dead-letters")

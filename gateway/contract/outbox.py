@@ -102,6 +102,8 @@ LOG_DATEFORMAT = "%Y-%m-%dT%H:%M:%S"
 #: The largest size, in bytes, of each file that is read as a whole. Most of these files have a few hundred bytes.
 LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 160 << 20}
 MAX_RECORD = 2 << 20
+#: Of the hosts that a crawl asks, its progress names this many, the first ones.
+MOST_HOSTS = 20
 #: The prefix of the stats that count what an attempt has used of its allowance.
 SPENT = "discoverybot/spent_"
 #: The stat that replaces all others if they are too long: how many there were.

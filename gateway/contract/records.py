@@ -10,13 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from gateway.contract import outbox
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import Fault, read_file, whole_text
 
 _INT64 = 1 << 63
+_LONGEST_HOST = 253
 
 
 def fits_int64(number: int) -> bool:
@@ -30,6 +31,12 @@ def _to_int64(number: int) -> int:
 
 #: A number that is too large for BSON becomes the largest one, because a wrong count is better than a lost record.
 Int64 = Annotated[int, AfterValidator(_to_int64)]
+
+
+def _hosts(given: object) -> list[str]:
+    """Those that can be hosts. A spider may have written anything, and the counts beside it are not to be lost."""
+    hosts = [one.lower() for one in given if isinstance(one, str)] if isinstance(given, list) else []
+    return [one for one in hosts if 0 < len(one) <= _LONGEST_HOST][: outbox.MOST_HOSTS]
 
 
 class _Record(BaseModel, extra="ignore"):
@@ -76,6 +83,8 @@ class Progress(_Record):
     pages_per_s: float = 0.0
     #: Whether another attempt could continue from here; older nodes do not send it.
     can_go_on: bool | None = None
+    #: The first `outbox.MOST_HOSTS` hosts that were asked, in small letters; older nodes send none.
+    hosts: Annotated[list[str], BeforeValidator(_hosts)] = Field(default_factory=list)
     at: datetime | None = None
 
 

@@ -65,7 +65,7 @@ def log_event(attempt: int, entries: Sequence[LogEntry], each: Sequence[bytes]) 
 
 
 def progress_event(attempt: int, progress: Progress) -> bytes:
-    data = progress.model_dump(mode="json", exclude={"at", "can_go_on"})
+    data = progress.model_dump(mode="json", exclude={"at", "can_go_on", "hosts"})
     return orjson.dumps({"kind": "progress", "attempt": attempt, "data": data})
 
 

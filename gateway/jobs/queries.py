@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from gateway.contract.outbox import AttemptId
 from gateway.contract.reasons import Reason, reason_of
+from gateway.jobs.hosts import CrawledHost, SpiderOfProject, asked, job_crawls
 from gateway.jobs.job import GOOD_STATUSES, LISTED_URLS, Job, JobStatus, ListedJob, ListedSpec, WaitingReason
 from gateway.jobs.queue import FREE_TO_START, JobDocuments, SetAside
 from gateway.stores.documents import (
@@ -75,6 +76,8 @@ class JobFilter(NamedTuple):
     schedule_id: str | None = None
     #: Runs of this site only.
     site: str | None = None
+    #: Jobs that crawl this host or one below it.
+    host: CrawledHost | None = None
     project: str | None = None
     #: Jobs that wait for this reason only.
     waiting_reason: WaitingReason | None = None
@@ -266,10 +269,10 @@ class JobQueries:
         return count if most is None else min(count, most)
 
     def count_part(self, wanted: JobFilter, most: int, cursor: str | None = None) -> JobsCounted:
-        """As `count`. With a text (`q`), which would need all jobs to be read, it counts the newest jobs for up to
-        `COUNT_SECONDS`; the returned cursor continues.
+        """As `count`. With a text (`q`) or a host, which would need all jobs to be read, it counts the newest jobs for
+        up to `COUNT_SECONDS`; the returned cursor continues.
         """
-        if wanted.q is None:
+        if wanted.q is None and wanted.host is None:
             return JobsCounted(self.count(wanted, most))
         count = 0
         for query, reached in self._parts(wanted, cursor):
@@ -308,10 +311,10 @@ class JobQueries:
         return self._jobs.count_documents(query)
 
     def points(self, wanted: JobFilter, most: int, cursor: str | None = None) -> JobPoints:
-        """Up to `most` of the jobs that have started, each with the same chance to be chosen. With a text (`q`), the
-        newest jobs are searched for up to `COUNT_SECONDS`.
+        """Up to `most` of the jobs that have started, each with the same chance to be chosen. With a text (`q`) or a
+        host, the newest jobs are searched for up to `COUNT_SECONDS`.
         """
-        if wanted.q is not None:
+        if wanted.q is not None or wanted.host is not None:
             return self._points_with_text(wanted, most, cursor)
         wanted = self._narrowed(wanted)
         leads, _ = self._leads(wanted)
@@ -470,6 +473,22 @@ class JobQueries:
         good = [run for run in found if run.status in GOOD_STATUSES]
         return [run for run in good if job.schedule_id or _asked(run) == _asked(job)][:limit]
 
+    def that_asked(self, host: str) -> tuple[set[SpiderOfProject], set[str]]:
+        """What has asked the host among the last `LARGEST_LOOK` jobs: the spiders that had start URLs of their own,
+        and the ids of the schedules.
+        """
+        span = _span(JobFilter(), None)
+        cursor = self._end_of_look(span, LARGEST_LOOK)
+        query = {"$and": [*span, *([] if cursor is None else [up_to(cursor)]), asked(host)]}
+        spiders, schedules = set[SpiderOfProject](), set[str]()
+        fields = {"schedule_id": 1, "spec.project": 1, "spec.spider": 1, "spec.start_urls": {"$slice": 1}}
+        for one in self._jobs.find(query, fields):
+            if not one["spec"].get("start_urls"):
+                spiders.add(SpiderOfProject(one["spec"]["project"], one["spec"]["spider"]))
+            if schedule_id := one.get("schedule_id"):
+                schedules.add(schedule_id)
+        return spiders, schedules
+
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """The statuses of the jobs that exist, by id."""
         found = self._jobs.find({"_id": {"$in": list(job_ids)}}, {"status": 1}) if job_ids else ()
@@ -616,6 +635,8 @@ def _further(wanted: JobFilter) -> list[Document]:
         conditions.append({"cancel_requested_at": {"$exists": False}})
     if wanted.settled:
         conditions.append({"settled": True})
+    if wanted.host is not None:
+        conditions.append(job_crawls(wanted.host))
     return [*conditions, *([_text(wanted.q)] if wanted.q is not None else [])]
 
 

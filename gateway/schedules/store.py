@@ -16,6 +16,7 @@ from pymongo.errors import DuplicateKeyError
 from gateway import errors
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
+from gateway.jobs.hosts import CrawledHost, schedule_crawls
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import IdempotencyKeys, JobStore
@@ -34,6 +35,8 @@ class ScheduleFilter(NamedTuple):
     state: ScheduleState | None = None
     site: str | None = None
     target: str | None = None
+    #: Schedules that crawl this host or one below it.
+    host: CrawledHost | None = None
     project: str | None = None
     spider: str | None = None
     #: Text in the id, the name, the site, the spider, a tag or a start URL; case does not matter.
@@ -202,18 +205,21 @@ def _query(wanted: ScheduleFilter) -> Document:
     query: Document = {
         paths.get(name, name): value
         for name, value in wanted._asdict().items()
-        if value is not None and name not in {"q", "projects"}
+        if value is not None and name not in {"q", "projects", "host"}
     }
+    further: list[Document] = []
     if wanted.projects:
         # a schedule's history is shown with it, so its former project must be among these, too
-        query["$and"] = [
+        further += [
             {"crawl.spec.project": one_of(wanted.projects)},
             {"moved_from": {"$in": [None, *wanted.projects]}},
         ]
     if wanted.q is not None:
         text = {"$regex": re.escape(wanted.q), "$options": "i"}
-        query["$or"] = [{path: text} for path in _SEARCHED]
-    return query
+        further.append({"$or": [{path: text} for path in _SEARCHED]})
+    if wanted.host is not None:
+        further.append(schedule_crawls(wanted.host))
+    return {**query, "$and": further} if further else query
 
 
 def _update(changes: Document) -> Document:

@@ -227,6 +227,7 @@ class JobFilters(TypedDict, total=False):
     status: list[JobStatus] | None
     spider: str | None
     site: str | None
+    host: str | None
     project: str | None
     schedule_id: str | None
     tag: str | None
@@ -255,6 +256,7 @@ class ScheduleFilters(TypedDict, total=False):
     user_id: str | None
     state: ScheduleState | None
     site: str | None
+    host: str | None
     spider: str | None
     q: str | None
     limit: int | None

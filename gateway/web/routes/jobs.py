@@ -24,6 +24,7 @@ from gateway.nodes.store import NodeStore
 from gateway.retention.retention import Deletion
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.sites.hosts import HostLookup
 from gateway.status.facts import JobCounts, QueueReport, QueueStatus, SitePerformance
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
@@ -50,6 +51,7 @@ from gateway.web.schemas.types import (
     IdPrefix,
     JobCountQuery,
     JobPointsQuery,
+    JobsFilter,
     JobsQuery,
     Name,
     Open,
@@ -74,24 +76,32 @@ _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: Called) -> JobPage:
     """Pass `next` as `after`, with the same `sort`, for the page that follows.
 
-    With `q`, or several filters that each fit many jobs, it looks at the newest first, for half a second. A page may
-    then have fewer jobs than `limit`, or none: `searched_to` says how far it came, and `next` goes on from there.
+    With `q` or `host`, or several filters that each fit many jobs, it looks at the newest first, for half a second.
+    A page may then have fewer jobs than `limit`, or none: `searched_to` says how far it came, and `next` goes on from
+    there.
     """
-    wanted = caller.limited(query.to_filter(), query.user_id)
+    wanted = await _wanted(query, parts, caller)
     read = parts[JobQueries].page
     page = await parts.threads.run(read, wanted, query.limit, query.after, JobOrder(query.sort))
     jobs = [JobSummary.of(job) for job in page.jobs]
     return JobPage(jobs=jobs, next=page.next, searched_to=page.searched_to)
 
 
+async def _wanted(given: JobsFilter, parts: GatewayParts, caller: Caller) -> JobFilter:
+    wanted = caller.limited(given.to_filter(), given.user_id)
+    if wanted.host is None:
+        return wanted
+    return wanted._replace(host=await parts.threads.run(parts[HostLookup].find, wanted.host.name))
+
+
 # before `/jobs/{job_id}`, which would take them for an id
 @router.get("/count", summary="How many jobs there are", responses=problems(503))
 @needs(Scope.READ, by_project=True)
 async def count_jobs(query: Annotated[JobCountQuery, Query()], parts: Parts, caller: Called) -> JobCount:
-    """Counts up to 10,000. With `q` it looks at the newest jobs first, for two seconds; `next` goes on.
+    """Counts up to 10,000. With `q` or `host` it looks at the newest jobs first, for two seconds; `next` goes on.
     `POST /jobs/bulk` without `expect` counts all.
     """
-    wanted = caller.limited(query.to_filter(), query.user_id)
+    wanted = await _wanted(query, parts, caller)
     count, following = await parts.threads.run(parts[JobQueries].count_part, wanted, MOST_COUNTED + 1, query.after)
     is_exact = following is None and query.after is None and count <= MOST_COUNTED
     return JobCount(count=min(count, MOST_COUNTED), is_exact=is_exact, next=following)
@@ -103,7 +113,7 @@ async def list_job_points(query: Annotated[JobPointsQuery, Query()], parts: Part
     """The jobs that have started, or a random sample of them, for a chart of start, duration and outcome. With `q` it
     searches the newest jobs first, for two seconds; `next` goes on.
     """
-    wanted = caller.limited(query.to_filter(), query.user_id)
+    wanted = await _wanted(query, parts, caller)
     found = await parts.threads.run(parts[JobQueries].points, wanted, query.limit, query.after)
     points = [JobPointView.of(point) for point in found.points]
     return JobPointsView(points=points, is_sample=found.is_sample, next=found.next)
@@ -121,7 +131,7 @@ async def act_on_jobs(
     409 with the present number. It works for about two seconds, and answers with what it has done; go on with `next`
     as `after` until `next` is null. An interrupted call can be repeated: no job is run again twice.
     """
-    wanted = caller.limited(body.filter.to_filter(), body.filter.user_id)
+    wanted = await _wanted(body.filter, parts, caller)
     acts = parts[BulkActs]
     if body.expect is None and (body.after is not None or body.as_of is not None):
         raise InvalidRequestError("expect", "is required with after and as_of")

@@ -16,6 +16,7 @@ from gateway.schedules.firing import Scheduling
 from gateway.schedules.schedule import LedgerKind, Schedule, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When
+from gateway.sites.hosts import HostLookup
 from gateway.status.facts import SchedulerReport, SchedulerStatus
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
@@ -53,6 +54,8 @@ async def list_schedules(query: Annotated[SchedulesQuery, Query()], parts: Parts
 
 def schedules_page(query: SchedulesQuery, parts: GatewayParts, caller: Caller) -> SchedulePage:
     wanted = caller.limited(query.to_filter(), query.user_id)
+    if wanted.host is not None:
+        wanted = wanted._replace(host=parts[HostLookup].find(wanted.host.name))
     with mongo_errors():
         found, following = parts[ScheduleStore].page(wanted, query.limit, query.after)
     return SchedulePage(schedules=[ScheduleSummary.of(schedule) for schedule in found], next=following)

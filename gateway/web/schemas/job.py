@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
-from gateway.contract.outbox import AttemptId
+from gateway.contract.outbox import MOST_HOSTS, AttemptId
 from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, FilesKept, Progress
 from gateway.jobs.advice import Advice, advice
@@ -263,6 +263,10 @@ class ProgressView(Progress):
     can_go_on: bool | None = Field(
         default=None, description="Whether the crawl goes on where it is if it is interrupted or paused."
     )
+    hosts: list[str] = Field(
+        default=[],
+        description=f"The hosts that it has asked, at most the first {MOST_HOSTS}. A stream's events leave them out.",
+    )
     # declared again, because the stored model has a plain `datetime`
     at: Timestamp | None = None
 
@@ -391,7 +395,7 @@ def _standing(job: Job | ListedJob, queue_position: int | None) -> dict[str, Any
         "kind": "job",
         **job.model_dump(include=_SAME_OF_JOB),
         **job.spec.model_dump(include={"spider", "version", "max_items", "site"}),
-        **progress.model_dump(exclude={"at", "can_go_on"}),
+        **progress.model_dump(exclude={"at", "can_go_on", "hosts"}),
         "job_id": job.id,
         "queue_position": queue_position,
         "spider_job_id": str(AttemptId(job.id, job.newest)) if job.newest else None,

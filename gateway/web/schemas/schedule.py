@@ -11,13 +11,24 @@ from pydantic.config import JsonDict
 
 from gateway.contract.crawl import CrawlSpec, Expect
 from gateway.contract.records import Progress
+from gateway.jobs.hosts import CrawledHost
 from gateway.jobs.job import ASKED_FIELDS, CrawlOrder, Job, JobStatus, Trigger
 from gateway.schedules.next_run import OccurrenceTime, parse_time_zone
 from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
 from gateway.schedules.store import ScheduleFilter
 from gateway.web.schemas.crawl import CrawlRequest, Interval, StartUrls, TimingFields, WorkFields
 from gateway.web.schemas.job import JobStatusView, StandingView
-from gateway.web.schemas.types import Cursor, ItemsQuery, Name, QueryModel, SearchText, Timestamp, UrlText, UserId
+from gateway.web.schemas.types import (
+    Cursor,
+    HostName,
+    ItemsQuery,
+    Name,
+    QueryModel,
+    SearchText,
+    Timestamp,
+    UrlText,
+    UserId,
+)
 
 _ID = "0d4f5c6b7a8e4f1d9c2b3a4e5f607182"
 _RUN = "8a7b6c5d4e3f4a1b8c9d0e1f2a3b4c5d"
@@ -303,6 +314,11 @@ class SchedulesQuery(QueryModel):
     user_id: UserId | None = Field(default=None, description="Only schedules of this user.")
     state: ScheduleState | None = None
     site: Name | None = Field(default=None, description="Only schedules of this site and its targets.")
+    host: HostName | None = Field(
+        default=None,
+        description="Only schedules that crawl this host or one below it: by their start URLs, their site, what a "
+        "recent run has asked, or what their spider is known to crawl.",
+    )
     spider: Name | None = None
     q: SearchText | None = Field(
         default=None, description="Only schedules with this text in the id, name, spider, site, tags or start URLs."
@@ -311,7 +327,8 @@ class SchedulesQuery(QueryModel):
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> ScheduleFilter:
-        return ScheduleFilter(**self.model_dump(exclude={"limit", "after"}))
+        given = self.model_dump(exclude={"limit", "after", "host"})
+        return ScheduleFilter(**given, host=CrawledHost(self.host) if self.host else None)
 
 
 class PreviewQuery(QueryModel):

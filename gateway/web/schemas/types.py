@@ -8,6 +8,7 @@ import re
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import orjson
 from pydantic import (
@@ -24,7 +25,9 @@ from pydantic_core import CoreSchema
 
 from gateway.clock import to_iso, truncate
 from gateway.contract.environment import MAX_CRAWL_BYTES, MAX_VARIABLES
+from gateway.contract.public_address import ascii_host
 from gateway.contract.variable_names import VARIABLE_PATTERN
+from gateway.jobs.hosts import CrawledHost
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.jobs.queries import JobFilter
 
@@ -54,6 +57,16 @@ def _parse_time(value: object) -> object:
 
 def _parse_boolean(value: object) -> object:
     return _BOOLEANS.get(value, value) if isinstance(value, str) else value
+
+
+def _as_host(value: object) -> object:
+    """The host of a URL, or of a text such as `Example.com:8080`. Values that are not text are left to pydantic."""
+    if not isinstance(value, str):
+        return value
+    host = urlsplit(value if "//" in value else f"//{value}").hostname or ""
+    if not host or set(host) & set(" \t%@*"):
+        raise ValueError("must be a host, such as example.com")
+    return ascii_host(host).lower().rstrip(".")
 
 
 def _printable(text: str) -> str:
@@ -138,6 +151,8 @@ Name = Annotated[Text, Field(min_length=1, max_length=100)]
 Tag = Annotated[Text, Field(min_length=1, max_length=100)]
 #: The longest URL that every browser accepts.
 UrlText = Annotated[Text, Field(min_length=1, max_length=2083)]
+#: A host; of a URL, its host is taken.
+HostName = Annotated[str, BeforeValidator(_as_host, json_schema_input_type=str), Field(min_length=1, max_length=253)]
 #: Text to search for in a list.
 SearchText = Annotated[Text, Field(min_length=1, max_length=200)]
 Params = Annotated[dict[str, Any], AfterValidator(_check_params)]
@@ -183,6 +198,11 @@ class JobsFilter(QueryModel):
     )
     spider: Name | None = None
     site: Name | None = Field(default=None, description="Only runs of this site.")
+    host: HostName | None = Field(
+        default=None,
+        description="Only jobs that crawl this host or one below it: their start URLs name it, they have asked it "
+        "(see `progress.hosts` of an attempt), or they wait and their spider is known to crawl it.",
+    )
     project: Name | None = None
     schedule_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = Field(
         default=None, description="Only runs of this schedule."
@@ -212,7 +232,7 @@ class JobsFilter(QueryModel):
     def to_filter(self) -> JobFilter:
         fields = self.model_dump(include=set(JobsFilter.model_fields))
         several = {name: tuple(dict.fromkeys(fields[name])) for name in ("status", "job_id")}
-        return JobFilter(**fields | several)
+        return JobFilter(**fields | several | {"host": CrawledHost(self.host) if self.host else None})
 
 
 class JobsQuery(JobsFilter):

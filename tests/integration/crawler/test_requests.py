@@ -47,6 +47,7 @@ def test_each_request_has_one_line(start: Start, python: str, request: pytest.Fi
     }
     assert sum(line["url"].endswith("/robots.txt") for line in recorded(crawl)) == site.hits("/robots.txt")
     assert {line["attempt"] for line in found.values()} == {1}
+    assert crawl.report["progress"]["hosts"] == ["127.0.0.1"]
     assert start_page["status"] == 200
     assert "parent" not in start_page
     assert found["/a"]["parent"].rstrip("/") == site.url

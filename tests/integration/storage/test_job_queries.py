@@ -11,7 +11,9 @@ from pymongo.database import Database
 from stores import REAL_BACKENDS
 
 from gateway.clock import utc_now
+from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError
+from gateway.jobs.hosts import CrawledHost
 from gateway.jobs.job import Decision, Job, JobStatus, WaitingReason, new_job_id
 from gateway.jobs.queries import FIRST_LOOK, JobFilter, JobOrder, JobQueries
 from gateway.jobs.store import JobStore
@@ -190,3 +192,35 @@ def test_the_queue_is_by_priority_then_age(database: Documents) -> None:
 
 def test_an_empty_queue_has_no_oldest(database: Documents) -> None:
     assert JobQueries(database).oldest_waiting() is None
+
+
+@on_servers
+def test_the_jobs_of_a_host_are_found_by_their_urls_their_requests_and_their_spiders(database: Documents) -> None:
+    def with_urls(*urls: str, **fields: Any) -> Job:
+        spec = make_job(**{name: fields.pop(name) for name in ("spider", "project") if name in fields}).spec
+        return keep(database, spec=spec.model_copy(update={"start_urls": urls}), **fields)
+
+    named = [with_urls(url) for url in ("http://shop.example", "https://ada:x@WWW.shop.example:8443/a?b#c")]
+    strange = ("https://shop.example.com/", "https://other.example/shop.example", "https://myshop.example/")
+    for url in strange:
+        with_urls(url)
+    both = Progress(hosts=["a.example", "cdn.shop.example"])
+    has_asked = with_urls(spider="own", schedule_id="5f" * 16, progress=both)
+    waits = with_urls(spider="own")
+    elsewhere = with_urls(spider="own", progress=Progress(hosts=["a.example"]))
+    with_urls(spider="own", project="others")
+    queries = JobQueries(database)
+    spiders, schedules = queries.that_asked("shop.example")
+    assert (spiders, schedules) == ({("default", "own")}, {"5f" * 16})
+
+    def found(host: CrawledHost) -> set[str]:
+        wanted = JobFilter(host=host)
+        page = {job.id for job in queries.page(wanted, 20).jobs}
+        assert queries.count(wanted) == queries.count_part(wanted, 20).number == len(page)
+        assert {place.job_id for place in queries.places(wanted, 20)} == page
+        return page
+
+    by_themselves = {*(job.id for job in named), has_asked.id}
+    assert found(CrawledHost("shop.example")) == by_themselves
+    assert found(CrawledHost("shop.example", tuple(spiders))) == {*by_themselves, waits.id}
+    assert found(CrawledHost("a.example", tuple(spiders))) == {has_asked.id, elsewhere.id, waits.id}

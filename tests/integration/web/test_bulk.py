@@ -212,3 +212,27 @@ def parts(gateway: httpx2.Client, path: str, wanted: Answer) -> list[Answer]:
         after = {"after": found[-1]["next"]} if found else {}
         found.append(gateway.get(path, params={**wanted, **after}).raise_for_status().json())
     return found
+
+
+def test_the_jobs_and_the_schedules_of_a_host_are_found(
+    gateway: httpx2.Client, keep: Keep, jobs: JobStore, user: str
+) -> None:
+    ours = keep(make_job(user_id=user))
+    body = {"spider": "seo", "start_urls": ["http://www.site.example/a"], "interval": "@daily", "user_id": user}
+    schedule = gateway.post("/schedules", json=body).raise_for_status().json()
+
+    def scheduled(host: str) -> list[str]:
+        found = gateway.get("/schedules", params={"host": host, "user_id": user}).raise_for_status().json()
+        return [one["schedule_id"] for one in found["schedules"]]
+
+    assert scheduled("site.example") == scheduled("www.site.example") == [schedule["schedule_id"]]
+    assert scheduled("other.example") == scheduled("ite.example") == []
+    assert bulk(gateway, "cancel", user, filter={"host": "other.example"})["matched"] == 0
+    wanted = {"host": "https://Site.example/whatever"}
+    assert bulk(gateway, "cancel", user, 1, filter=wanted)["done"] == 1
+    assert statuses(jobs, [ours]) == ["cancelled"]
+
+
+@pytest.mark.parametrize("host", ["", "a b", "http://", "*.site.example"])
+def test_what_is_no_host_is_refused(gateway: httpx2.Client, host: str) -> None:
+    assert gateway.get("/jobs", params={"host": host}).status_code == 422

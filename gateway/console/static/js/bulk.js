@@ -234,6 +234,20 @@ const jobs = (number) => `${count(number)} job${number === 1 ? "" : "s"}`;
 /** @type {(filter: Filter) => Promise<{ count: number, is_exact: boolean }>} */
 const counted = (filter) => api("GET /jobs/count", { query: filter });
 
+// the fields of a filter whose names say less than these words
+/** @type {Record<string, string>} */
+const WORDS = {
+  q: "text",
+  since: "created after",
+  until: "created before",
+  started_since: "started after",
+  started_until: "started before",
+  finished_since: "ended after",
+  finished_until: "ended before",
+  schedule_id: "schedule",
+  user_id: "user",
+};
+
 /**
  * The filter in words; empty if all jobs match.
  *
@@ -242,7 +256,9 @@ const counted = (filter) => api("GET /jobs/count", { query: filter });
 function said(filter) {
   const given = Object.entries(filter).filter(([name, value]) => value != null && name !== "job_id");
   return shown(
-    given.map(([name, value]) => `${name.replaceAll("_", " ")} ${[value].flat().join(" or ")}`).join(", "),
+    given
+      .map(([name, value]) => `${WORDS[name] ?? name.replaceAll("_", " ")} ${[value].flat().join(" or ")}`)
+      .join(", "),
     400,
   );
 }

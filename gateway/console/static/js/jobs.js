@@ -1,6 +1,7 @@
 // Lists of jobs: their filters, how many there are, what is new, and acts on all that match.
-import { api } from "./api.js";
+import { api, messageOf } from "./api.js";
 import { bulk } from "./bulk.js";
+import { confirmed } from "./dialog.js";
 import { above, allWithin, byId, within } from "./dom.js";
 import { followRows, renew } from "./live.js";
 import { renewPart } from "./parts.js";
@@ -8,7 +9,8 @@ import { ticked } from "./row-ticks.js";
 import { inputValue } from "./when-fields.js";
 import "./saved-views.js";
 import "./start-scatter.js";
-import { count } from "./text.js";
+import { count, shown } from "./text.js";
+import { toast } from "./toast.js";
 
 const TYPING_MS = 400;
 const NEWS_MS = 2000;
@@ -112,8 +114,24 @@ document.addEventListener("visibilitychange", () => !document.hidden && missed &
 document.addEventListener("click", (event) => {
   const button = above(event, "button");
   if (button?.id === "news") refresh();
+  if (button instanceof HTMLButtonElement && button.dataset.pauseSchedules) pauseSchedules(button);
   if (button?.dataset.bulk) bulk(button.dataset.bulk, chosen(), refresh);
 });
+
+/** Pause the schedules that crawl the host; those that were paused before a failure stay so. @type {(button: HTMLButtonElement) => Promise<void>} */
+async function pauseSchedules(button) {
+  const ids = button.dataset.pauseSchedules?.split(" ") ?? [];
+  const words = `${count(ids.length)} schedule${ids.length === 1 ? "" : "s"}`;
+  if (!(await confirmed(`Pause ${words}? No run begins until they are resumed.`, { yes: "Pause" }))) return;
+  button.disabled = true;
+  try {
+    for (const id of ids) await api(`POST /schedules/${id}/pause`);
+    toast(`${words} paused`);
+  } catch (error) {
+    toast(shown(messageOf(error), 500), "bad");
+  }
+  refresh();
+}
 
 function refresh() {
   renewPart("#results", () => {

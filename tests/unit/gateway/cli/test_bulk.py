@@ -91,3 +91,37 @@ def test_a_project_is_deleted_with_all_it_has(gateway: StandIn, run: Run) -> Non
     assert gateway.asked("/projects/shop/settings")[0].body == {"settings": {}}
     one = run("projects", "delete", "shop", "1.0")
     assert (one.returncode, one.stdout) == (0, "✓ n1: removed\nshop 1.0: deleted\n")
+
+
+def _scheduled(schedule_id: str, site: str | None = None) -> dict[str, Any]:
+    return {"schedule_id": schedule_id, "site": site}
+
+
+def test_the_schedules_that_crawl_a_host_are_paused_with_its_jobs_if_wanted(gateway: StandIn, run: Run) -> None:
+    crawling = {"schedules": [_scheduled("s1"), _scheduled("s2"), _scheduled("s3", "acme")], "next": None}
+    gateway.says("GET /schedules", Answer(200, crawling))
+    gateway.says("POST /jobs/bulk", Answer(200, COUNT))
+    asked = run("cancel", "--host", "shop.example", "--and-schedules")
+    assert asked.stderr == "error: Cancel 3 jobs and pause 2 schedules? Confirm it with --yes\n"
+    assert gateway.requests[0].query == "host=shop.example&state=active&limit=200"
+    gateway.says("POST /jobs/bulk", Answer(200, COUNT), Answer(200, {**DONE, "done": 3}))
+    gateway.says("POST /schedules/s1/pause", Answer(200, {}))
+    gateway.says("POST /schedules/s2/pause", Answer(200, {}))
+    done = run("cancel", "--host", "shop.example", "--and-schedules", "--yes")
+    assert done.stdout == "3 jobs cancelled, or asked to stop\n2 schedules paused\n"
+    assert "site acme crawls it again: " in done.stderr
+    assert "sites disable acme" in done.stderr
+
+
+def test_the_schedules_of_a_host_are_named_if_they_are_not_paused(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /schedules", Answer(200, {"schedules": [_scheduled("s1")], "next": None}))
+    gateway.says("POST /jobs/bulk", Answer(200, {**COUNT, "matched": 0}))
+    done = run("cancel", "--host", "shop.example")
+    said = "1 schedule crawls shop.example again: --and-schedules pauses it, too"
+    assert done.stderr == f"there is no such job to cancel\n{said}\n"
+
+
+@pytest.mark.parametrize("words", [(JOB,), ("--spider", "seo")], ids=["ids", "another filter"])
+def test_schedules_are_paused_only_with_a_host(gateway: StandIn, run: Run, words: tuple[str, ...]) -> None:
+    assert "--and-schedules" in run("cancel", *words, "--and-schedules").stderr
+    assert not gateway.requests

@@ -18,6 +18,7 @@ from hostile import KINDS, fill_tree, plant
 from gateway.contract.outbox import (
     LOG,
     MAX_RECORD,
+    MOST_HOSTS,
     PROGRESS,
     REPORT,
     SPEC,
@@ -219,3 +220,14 @@ def test_a_record_that_would_take_seconds_to_read_is_none(tmp_path: Path) -> Non
     read = read_record(folder / SPEC, NodeSpec)
     assert read is not None
     assert len(read.start_urls) == MAX_VALUES // 2
+
+
+@pytest.mark.parametrize("given", ["null", '"a"', "[1, null, {}]", '["", "' + "x" * 300 + '"]'])
+def test_hosts_that_are_none_cost_no_other_figure(given: str) -> None:
+    progress = Progress.model_validate_json(f'{{"items_count": 3, "hosts": {given}}}')
+    assert (progress.items_count, progress.hosts) == (3, [])
+
+
+def test_of_many_hosts_the_first_ones_are_taken() -> None:
+    hosts = [f"Host{number}.example" for number in range(MOST_HOSTS + 1)]
+    assert Progress.model_validate({"hosts": hosts}).hosts == [one.lower() for one in hosts[:MOST_HOSTS]]
