@@ -7,9 +7,10 @@ from rich.text import Text
 
 from gateway.cli.commands import ApiCommand, Resource
 from gateway.cli.options import AFTER, LIMIT, USER, moment, one_of, option
-from gateway.cli.terminal import Record, new_table
+from gateway.cli.terminal import Record, listed, new_table
 
 _STYLES = {"open": "red", "resolved": "green", "ignored": "dim"}
+_ORDERS = ("last_seen", "count", "first_seen")
 _FILTERS = (
     option("project", "Only those of this project.", metavar="NAME"),
     option("spider", "Only those of this spider.", metavar="NAME"),
@@ -21,11 +22,14 @@ _FILTERS = (
     ),
     option("q", "Only those with this text in the exception, message or place.", "--search", metavar="TEXT"),
     moment("since", "Only those that were seen since then."),
+    moment("new_since", "Only those that were first seen since then."),
+    moment("until", "Only those that were first seen before then."),
     option(
-        "sort", "What comes first: last_seen or count.", metavar="HOW", autocompletion=one_of(("last_seen", "count"))
+        "sort", "The order: last_seen, count or first_seen (oldest first).", metavar="HOW",
+        autocompletion=one_of(_ORDERS),
     ),
     USER,
-)
+)  # fmt: skip
 
 
 def _state(error: Record) -> Text:
@@ -39,7 +43,7 @@ def _spider(error: Record) -> str:
 
 def _since(error: Record) -> str:
     seen = error["first_seen"]
-    return f"{seen['at'][:10]} {seen['version'] or ''}".strip()
+    return f"{listed(seen['at'])} {seen['version'] or ''}".strip()
 
 
 def _shown(error: Record, _: Record) -> RenderableType:
@@ -49,7 +53,7 @@ def _shown(error: Record, _: Record) -> RenderableType:
         "spider": _spider(error),
         "place": error["place"],
         "first seen": f"{_since(error)}, job {error['first_seen']['job_id'][:8]}",
-        "last seen": f"{last['at'][:10]} {last['version'] or ''}".strip() + f", job {last['job_id'][:8]}",
+        "last seen": f"{listed(last['at'])} {last['version'] or ''}".strip() + f", job {last['job_id'][:8]}",
         "counts": f"{error['count']} times in {error['runs']} runs, {error['runs_since']} runs without it since",
         "example": example["text"],
         "page": example["url"],
@@ -78,7 +82,7 @@ ERRORS = Resource(
         "state": _state,
         "spider": _spider,
         "since": _since,
-        "last_seen": lambda error: error["last_seen"]["at"][:16].replace("T", " "),
+        "last_seen": lambda error: listed(error["last_seen"]["at"]),
     },
     actions=(
         ApiCommand("list", "GET /errors", "The errors that were seen last.", options=(*_FILTERS, LIMIT, AFTER)),

@@ -239,6 +239,10 @@ _JOB_FILTERS = under(
     option("q", "Only with this text in id, spider, tags, URLs or message.", "--search"),
 )  # fmt: skip
 
+_ORDERS = ("newest", "oldest", "started", "ended")
+_JOB_ORDER = option(
+    "sort", "newest, oldest, or those that started or ended last.", metavar="HOW", autocompletion=one_of(_ORDERS)
+)
 _OF_SCHEDULE = {"schedule_id": SCHEDULES}
 _AND_SCHEDULES = flag("and_schedules", "With --host: pause the schedules that crawl it, too.")
 
@@ -260,7 +264,7 @@ JOBS = Resource(
             "list",
             "GET /jobs",
             "The latest jobs, newest first.",
-            options=(*_JOB_FILTERS, LIMIT, AFTER),
+            options=(*_JOB_FILTERS, _JOB_ORDER, LIMIT, AFTER),
             ids=_OF_SCHEDULE,
         ),
         ApiCommand("show", "GET /jobs/{id}", "How far it is, why it waits or failed, and what to do next.", explain),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fastapi import Request, Response
 
 from gateway.access.keys import Caller, Scope
+from gateway.clock import utc_now
 from gateway.console.days import (
     HEIGHT,
     SMALL_HEIGHT,
@@ -22,7 +23,7 @@ from gateway.console.days import (
 )
 from gateway.console.formats import count
 from gateway.console.job import tab
-from gateway.console.jobs import read_query
+from gateway.console.jobs import LAST, read_query
 from gateway.console.pages import Pages, Viewer, page
 from gateway.error_groups.error_group import DAYS_KEPT, GONE_DAYS, ErrorState
 from gateway.error_groups.store import ErrorGroupStore
@@ -51,17 +52,30 @@ _RUN_STEP = 12
 _VIEWS: tuple[tuple[str, dict[str, str]], ...] = (
     ("All", {}),
     ("Open", {"state": "open"}),
+    ("New (24 h)", {"new": "24h", "sort": "first_seen"}),
     ("Most frequent", {"state": "open", "sort": "count"}),
     ("Resolved", {"state": "resolved"}),
     ("Ignored", {"state": "ignored"}),
 )
 
 
+class ErrorsPageQuery(ErrorsQuery):
+    """The query of `GET /errors`, with a time span that ends now: only what was first seen in it."""
+
+    new: Literal["1h", "24h", "7d", "30d"] | None = None
+
+    def resolved(self) -> ErrorsQuery:
+        query = ErrorsQuery(**self.model_dump(exclude={"new"}))
+        if self.new is not None and query.new_since is None:
+            query.new_since = utc_now() - LAST[self.new]
+        return query
+
+
 @router.page("/console/errors")
 @needs(Scope.READ, by_project=True)
 def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
-    asked, problems = read_query(ErrorsQuery, request)
-    found = list_errors(asked, parts, caller) if not problems else ErrorPage(errors=[], next=None)
+    asked, problems = read_query(ErrorsPageQuery, request)
+    found = list_errors(asked.resolved(), parts, caller) if not problems else ErrorPage(errors=[], next=None)
     given = asked.model_dump(mode="json", exclude_defaults=True, exclude={"after", "user_id"})
     return page(
         request,
@@ -72,6 +86,7 @@ def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
         given=given,
         views=_VIEWS,
         states=[one.value for one in ErrorState],
+        spans=list(LAST),
         sparks=_sparks(found, parts),
     )
 

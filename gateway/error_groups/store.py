@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import NamedTuple
 
 import structlog
@@ -42,9 +43,6 @@ MOST_OF_SPIDER = 1000
 #: Jobs that are added at once.
 _AT_ONCE = 25
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
-_Order = list[tuple[str, int]]
-_BY_COUNT: _Order = [("count", DESCENDING), ("_id", DESCENDING)]
-_BY_TIME: _Order = [("last_seen_at", DESCENDING), ("_id", DESCENDING)]
 #: The fields that are searched for a text. The time is checked after each `_LOOKED_AT_ONCE` groups, and a page ends
 #: early after `_SEARCH_SECONDS`.
 _SEARCHED = ("name", "message", "place")
@@ -53,6 +51,35 @@ _LOOKED_AT_ONCE, _SEARCH_SECONDS = 500, 1.0
 
 #: By job id, then by group id: the group, and the job's errors in it.
 _OfRuns = dict[str, dict[str, tuple[ErrorGroup, FoundErrors]]]
+
+
+class ErrorOrder(StrEnum):
+    """What a list begins with: what occurred last, most often, or was seen for the first time before all others."""
+
+    LAST_SEEN = "last_seen"
+    COUNT = "count"
+    FIRST_SEEN = "first_seen"
+
+    @property
+    def field(self) -> str:
+        return {ErrorOrder.LAST_SEEN: "last_seen_at", ErrorOrder.FIRST_SEEN: "first.at"}.get(self, "count")
+
+    @property
+    def sort(self) -> list[tuple[str, int]]:
+        direction = ASCENDING if self is ErrorOrder.FIRST_SEEN else DESCENDING
+        return [(self.field, direction), ("_id", direction)]
+
+    def after(self, cursor: str) -> Document:
+        """The condition for the groups after the cursor. Raises `InvalidRequestError`."""
+        if self is ErrorOrder.COUNT:
+            return _fewer(cursor)
+        return following(cursor, self.field, newest_first=self is ErrorOrder.LAST_SEEN)
+
+    def cursor(self, document: Document) -> str:
+        if self is ErrorOrder.COUNT:
+            return f"{document['count']}-{document['_id']}"
+        at = document["first"]["at"] if self is ErrorOrder.FIRST_SEEN else document["last_seen_at"]
+        return cursor_of(at, document["_id"])
 
 
 class ErrorFilter(NamedTuple):
@@ -67,6 +94,8 @@ class ErrorFilter(NamedTuple):
     since: datetime | None = None
     #: First seen at this moment or later.
     new_since: datetime | None = None
+    #: First seen before this moment.
+    until: datetime | None = None
     #: Text in the name, the message or the place; case does not matter.
     q: str | None = None
     #: Of these projects only: those that the caller may see.
@@ -82,6 +111,8 @@ class ErrorFilter(NamedTuple):
             found.append({"last_seen_at": {"$gte": seen}})
         if self.new_since is not None:
             found.append({"first.at": {"$gte": self.new_since}})
+        if self.until is not None:
+            found.append({"first.at": {"$lt": self.until}})
         return found
 
     def takes(self, document: Document) -> bool:
@@ -242,36 +273,35 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         return group
 
     def page(
-        self, wanted: ErrorFilter, limit: int, after: str | None, *, by_count: bool = False
+        self, wanted: ErrorFilter, limit: int, after: str | None, order: ErrorOrder = ErrorOrder.LAST_SEEN
     ) -> tuple[list[ErrorGroup], str | None]:
-        """A page, as `documents.page` returns it: the groups that occurred last come first, or with `by_count` those
-        that occurred most often. When a text is searched for, a page can end early, with a cursor to go on.
+        """A page, as `documents.page` returns it, in the given order. When a text is searched for, a page can end
+        early, with a cursor to go on.
         """
-        order = _BY_COUNT if by_count else _BY_TIME
         conditions = wanted.conditions()
         if after is not None:
-            conditions.append(_fewer(after) if by_count else following(after, "last_seen_at"))
+            conditions.append(order.after(after))
         query: Document = {"$and": conditions} if conditions else {}
         if wanted.q:
             return self._search(wanted, query, order, limit)
-        found = self._documents.find(query, limit + 1, order)
+        found = self._documents.find(query, limit + 1, order.sort)
         if len(found) <= limit:
             return found, None
-        return found[:limit], _cursor(found[limit - 1].model_dump(by_alias=True), order)
+        return found[:limit], order.cursor(found[limit - 1].model_dump(by_alias=True))
 
     def _search(
-        self, wanted: ErrorFilter, query: Document, order: _Order, limit: int
+        self, wanted: ErrorFilter, query: Document, order: ErrorOrder, limit: int
     ) -> tuple[list[ErrorGroup], str | None]:
         ids: list[str] = []
         onward, began = None, self._monotonic()
-        fields = [*_SEARCHED, "last_seen_at", "count"]
-        with self._counting.find(query, fields, sort=order, batch_size=_LOOKED_AT_ONCE) as found:
+        fields = [*_SEARCHED, order.field]
+        with self._counting.find(query, fields, sort=order.sort, batch_size=_LOOKED_AT_ONCE) as found:
             for number, one in enumerate(found, 1):
                 if wanted.takes(one):
                     ids.append(one["_id"])
                 is_over = number % _LOOKED_AT_ONCE == 0 and self._monotonic() - began > _SEARCH_SECONDS
                 if len(ids) == limit or is_over:
-                    onward = _cursor(one, order)
+                    onward = order.cursor(one)
                     break
         by_id = {one.id: one for one in self._documents.many(self._counting.find({"_id": {"$in": ids}}))}
         return [by_id[one] for one in ids if one in by_id], onward
@@ -317,12 +347,6 @@ def _fewer(cursor: str) -> Document:
     count = int(place[1])
     # the first condition is there so that an index can be used
     return {"count": {"$lte": count}, "$or": [{"count": {"$lt": count}}, {"_id": {"$lt": place[2]}}]}
-
-
-def _cursor(document: Document, order: _Order) -> str:
-    if order is _BY_COUNT:
-        return f"{document['count']}-{document['_id']}"
-    return cursor_of(document["last_seen_at"], document["_id"])
 
 
 def of_outcome(job: AnyRun) -> list[FoundErrors]:

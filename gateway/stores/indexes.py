@@ -212,6 +212,10 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("count", then=_MOST_COUNTED),
         _index("user_count", "user_id", then=_MOST_COUNTED),
         _index("project_count", "project", then=_MOST_COUNTED),
+        # the first seen
+        _index("first_seen", "first.at", "_id"),
+        _index("user_first_seen", "user_id", "first.at", "_id"),
+        _index("project_first_seen", "project", "first.at", "_id"),
     ],
     # one document for each document that cannot be read; its id is `<collection>/<id>`
     "unreadable": [],

@@ -9,7 +9,7 @@ from fastapi import Path, Query, Request
 
 from gateway.access.keys import Scope
 from gateway.error_groups.error_group import GONE_DAYS, ErrorExample, ErrorGroup, ErrorState, group_id
-from gateway.error_groups.store import ErrorGroupStore, RunGroup
+from gateway.error_groups.store import ErrorGroupStore, ErrorOrder, RunGroup
 from gateway.errors import ErrorGroupNotFoundError, InvalidRequestError
 from gateway.jobs.job import GOOD_STATUSES, Job, ListedJob
 from gateway.jobs.queries import JobFilter, JobQueries
@@ -46,13 +46,13 @@ RUNS_LOOKED_AT = 50
 @needs(Scope.READ, by_project=True)
 def list_errors(query: Annotated[ErrorsQuery, Query()], parts: Parts, caller: Called) -> ErrorPage:
     """Errors of all runs, grouped by what they are: exception, function and message without its values; or status and
-    host. The last seen first. A run is added at its end. Pass `next` as `after` for the page that follows:
-    with `q`, a page can have fewer than `limit` although others follow.
+    host. The last seen first, unless `sort` says otherwise. A run is added at its end. Pass `next` as `after` for the
+    page that follows: with `q`, a page can have fewer than `limit` although others follow.
     """
     store = parts[ErrorGroupStore]
     with mongo_errors():
         wanted = caller.limited(query.to_filter(), query.user_id)
-        found, following = store.page(wanted, query.limit, query.after, by_count=query.sort == "count")
+        found, following = store.page(wanted, query.limit, query.after, ErrorOrder(query.sort))
         gone = store.gone(found)
     since = day_of(parts.clock()) - timedelta(days=GONE_DAYS - 1)
     return ErrorPage(errors=[ErrorView.of(one, gone[one.id], since) for one in found], next=following)

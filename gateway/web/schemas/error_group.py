@@ -186,6 +186,7 @@ class ErrorsFilter(QueryModel):
     kind: Kind | None = None
     since: QueryTime | None = Field(default=None, description="Only what was seen at or after this time.")
     new_since: QueryTime | None = Field(default=None, description="Only what was first seen at or after this time.")
+    until: QueryTime | None = Field(default=None, description="Only what was first seen before this time.")
     q: SearchText | None = Field(default=None, description="Only with this text in the name, message or place.")
 
     def to_filter(self) -> ErrorFilter:
@@ -193,7 +194,11 @@ class ErrorsFilter(QueryModel):
 
 
 class ErrorsQuery(ErrorsFilter):
-    sort: Literal["last_seen", "count"] = Field(default="last_seen", description="What comes first: the most.")
+    sort: Literal["last_seen", "count", "first_seen"] = Field(
+        default="last_seen",
+        description="What comes first: what was seen last, what occurred most often, or what was seen for the first "
+        "time before all others.",
+    )
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="The `next` of the previous page, with the same `sort`.")
 

@@ -19,7 +19,7 @@ from gateway.contract.records import SpiderReport
 from gateway.error_groups import store as groups_store
 from gateway.error_groups.attempt_errors import MOST_BYTES, AttemptErrorStore, FoundErrors, RunErrors, errors_of
 from gateway.error_groups.error_group import DAYS_KEPT, RUNS_KEPT, ErrorGroup, ErrorMark, ErrorState, Gone
-from gateway.error_groups.store import ErrorFilter, ErrorGroupStore
+from gateway.error_groups.store import ErrorFilter, ErrorGroupStore, ErrorOrder
 from gateway.errors import ErrorGroupNotFoundError, InvalidRequestError
 from gateway.jobs.added_once import EndedRun
 from gateway.jobs.job import Job, JobStatus
@@ -263,29 +263,35 @@ def test_users_projects_and_spiders_are_apart(runs: Runs) -> None:
         (ErrorFilter(state=ErrorState.RESOLVED), 0),
         (ErrorFilter(since=NOON + HOUR), 0),
         (ErrorFilter(new_since=NOON), 6),
+        (ErrorFilter(until=NOON), 0),
+        (ErrorFilter(new_since=NOON, until=NOON + HOUR), 6),
     ):
         assert len(runs.store.page(wanted, 9, None)[0]) == number, wanted
 
 
-def test_a_list_is_paged_in_both_orders(runs: Runs) -> None:
+def test_a_list_is_paged_in_every_order(runs: Runs) -> None:
     for number in range(7):
         runs.add(f"error {chr(97 + number)}", ago=number * HOUR, count=1 + number % 3)
-    for by_count in (False, True):
+    keys = {
+        ErrorOrder.LAST_SEEN: lambda one: (one.last_seen_at, one.id),
+        ErrorOrder.COUNT: lambda one: (one.count, one.id),
+        ErrorOrder.FIRST_SEEN: lambda one: (one.first.at, one.id),
+    }
+    for order, key in keys.items():
         told: list[ErrorGroup] = []
         after = None
         while len(told) < 7:
-            page, after = runs.store.page(ErrorFilter(), 2, after, by_count=by_count)
+            page, after = runs.store.page(ErrorFilter(), 2, after, order)
             told += page
         assert after is None
-        keys = [(one.count, one.id) if by_count else (one.last_seen_at, one.id) for one in told]
-        assert keys == sorted(keys, reverse=True)
+        assert told == sorted(told, key=key, reverse=order is not ErrorOrder.FIRST_SEEN)
         assert len({one.id for one in told}) == 7
         with pytest.raises(InvalidRequestError):
-            runs.store.page(ErrorFilter(), 2, "nonsense", by_count=by_count)
+            runs.store.page(ErrorFilter(), 2, "nonsense", order)
 
 
-@pytest.mark.parametrize("by_count", [False, True])
-def test_a_search_ends_in_time_and_goes_on(runs: Runs, monkeypatch: pytest.MonkeyPatch, *, by_count: bool) -> None:
+@pytest.mark.parametrize("order", ErrorOrder)
+def test_a_search_ends_in_time_and_goes_on(runs: Runs, monkeypatch: pytest.MonkeyPatch, order: ErrorOrder) -> None:
     for number in range(9):
         runs.add(
             f"error {chr(97 + number)}{' rare' if number in {1, 7} else ''}", ago=number * HOUR, count=9 - number
@@ -294,11 +300,12 @@ def test_a_search_ends_in_time_and_goes_on(runs: Runs, monkeypatch: pytest.Monke
     monkeypatch.setattr(groups_store, "_SEARCH_SECONDS", -1.0)
     pages, after = list[list[str]](), None
     while not pages or after:
-        page, after = runs.store.page(ErrorFilter(q="RARE"), 2, after, by_count=by_count)
+        page, after = runs.store.page(ErrorFilter(q="RARE"), 2, after, order)
         pages.append([one.message for one in page])
-    assert pages == [["error b rare"], [], [], ["error h rare"], []]
+    expected = [["error b rare"], [], [], ["error h rare"], []]
+    assert pages == (expected if order is not ErrorOrder.FIRST_SEEN else [*expected[-2::-1], []])
     monkeypatch.undo()
-    page, after = runs.store.page(ErrorFilter(q="error"), 4, None, by_count=by_count)
+    page, after = runs.store.page(ErrorFilter(q="error"), 4, None, order)
     assert (len(page), after is None) == (4, False)
 
 

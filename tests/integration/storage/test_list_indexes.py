@@ -19,7 +19,7 @@ from embedded.mongo.index import ID_INDEX, Index, IndexSpec
 from embedded.mongo.plan import QueryPlan, choose
 from gateway.clock import utc_now
 from gateway.error_groups.error_group import ErrorState
-from gateway.error_groups.store import ErrorFilter
+from gateway.error_groups.store import ErrorFilter, ErrorOrder
 from gateway.jobs import queries
 from gateway.jobs.job import Job, JobStatus, Partition, Requirements, WaitingReason
 from gateway.jobs.queries import LOOKED_FOR_POINTS, JobFilter, JobOrder, JobQueries, JobSweeps
@@ -199,15 +199,16 @@ def test_lists_of_errors_are_led_by_an_index_in_their_order(
     assert wanted.new_since is None or all(interval.low != b"" for interval in found.intervals)
 
 
-def test_the_most_frequent_errors_and_the_schedules_of_a_project_are_led_by_an_index(
+def test_the_most_frequent_and_the_first_errors_and_the_schedules_of_a_project_are_led_by_an_index(
     database: Database[dict[str, Any]], asked: Asked
 ) -> None:
     asked.finds.clear()
-    error_groups(database).page(ErrorFilter(projects=("shop",)), 10, None, by_count=True)
+    error_groups(database).page(ErrorFilter(projects=("shop",)), 10, None, ErrorOrder.COUNT)
+    error_groups(database).page(ErrorFilter(new_since=NOW), 10, None, ErrorOrder.FIRST_SEEN)
     ScheduleStore(database).page(ScheduleFilter(projects=("shop",)), 10)
-    plans = [plan(asked.finds[0], "error_groups"), plan(asked.finds[1], "schedules")]
+    plans = [plan(asked.finds[number], "error_groups") for number in (0, 1)] + [plan(asked.finds[2], "schedules")]
     led = [(found.index and found.index.spec.name, found.is_sorted) for found in plans]
-    assert led == [("project_count", True), ("project_newest", True)]
+    assert led == [("project_count", True), ("first_seen", True), ("project_newest", True)]
 
 
 @pytest.mark.parametrize("others", [{}, {"user_id": "many", "q": "seo"}], ids=["alone", "with others"])

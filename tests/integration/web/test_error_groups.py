@@ -95,6 +95,7 @@ def test_lists_are_filtered_sorted_and_paged(shop: Shop) -> None:
     titles = [one["title"] for one in shop.list()]
     assert titles[0] == "ValueError: no colour"
     assert shop.list(sort="count")[0]["title"] == "ValueError: no price"
+    assert shop.list(sort="first_seen")[0]["title"] == "ValueError: no price"
     for query, number in (
         ({"project": "shop"}, 4),
         ({"project": "nothing"}, 0),
@@ -104,9 +105,10 @@ def test_lists_are_filtered_sorted_and_paged(shop: Shop) -> None:
         ({"q": "STOCK"}, 1),
         ({"since": to_iso(utc_now() - 1.5 * HOUR)}, 1),
         ({"new_since": to_iso(utc_now() - 2.5 * HOUR)}, 3),
+        ({"new_since": to_iso(utc_now() - 2.5 * HOUR), "until": to_iso(utc_now() - 1.5 * HOUR)}, 2),
     ):
         assert len(shop.list(**query)) == number, query
-    for sort in ("last_seen", "count"):
+    for sort in ("last_seen", "count", "first_seen"):
         told, after = [], {}
         while True:
             params = {"user_id": shop.user, "sort": sort, "limit": 1, **after}
