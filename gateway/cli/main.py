@@ -28,6 +28,7 @@ try:
         reject,
         set_dataset,
     )
+    from gateway.cli.differences import compare
     from gateway.cli.endpoints import ENDPOINTS
     from gateway.cli.errors import ERRORS
     from gateway.cli.help import SETTINGS, CliCommand, CliGroup
@@ -142,6 +143,7 @@ for resource in (*RESOURCES, DATASETS, ERRORS, ALERTS, RULES, ENDPOINTS):
     commands = group(resource)
     if resource is JOBS:
         commands.command(cls=CliCommand)(fields)
+        commands.command(cls=CliCommand)(compare)
     if resource is SCHEDULES:
         commands.command(cls=CliCommand)(run)
     if resource is NODES:

@@ -20,6 +20,7 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts
+from gateway.web.routes.differences import DifferencesQuery, get_item_differences
 from gateway.web.routes.fields import FieldsQuery, FieldView, read_fields
 from gateway.web.routes.repair import answers_of, asked_of
 from gateway.web.schemas.types import QueryModel
@@ -33,6 +34,11 @@ _MARKED = 0.05
 class CompareQuery(QueryModel):
     #: The other run. The user's right to see it is checked, as for every `job_id` in an address.
     job_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
+
+
+class CompareItemsQuery(CompareQuery):
+    #: The fields that make two items the same item; empty: the dataset's key, or `url`.
+    key: Annotated[str, Field(max_length=500)] = ""
 
 
 class Beside(NamedTuple):
@@ -64,6 +70,16 @@ def compare_page(request: Request, job_id: JobId, query: Annotated[CompareQuery,
         fields=list(_fields(before, now, parts)),
         stats=list(_stats(before, now)),
     )
+
+
+@router.page("/console/jobs/{job_id}/compare/items")
+@needs(Scope.READ)
+def compare_items(
+    request: Request, job_id: JobId, query: Annotated[CompareItemsQuery, Query()], parts: Parts
+) -> Response:
+    """The part of the page with the items. It is loaded separately, because reading them takes seconds."""
+    asked = DifferencesQuery(other_job_id=query.job_id, key=query.key.strip() or None)
+    return page(request, "job/compare_items.html", found=get_item_differences(job_id, asked, parts), asked=query)
 
 
 def _other(now: Job, other: str | None, parts: GatewayParts) -> Job | None:

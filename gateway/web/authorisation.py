@@ -87,6 +87,8 @@ _OWNED: dict[str, Callable[[str], NotFoundError]] = {
 #: Where it is; all others are jobs, or schedules, whose ids may stand where a job's is expected.
 _KEPT_IN = {"endpoint_id": "endpoints", "rule_id": "alert_rules", "alert_id": "alerts", "error_id": "error_groups"}
 _JOBS = ("jobs", "schedules")
+#: Parameters of queries that name a job.
+_IN_QUERY = ("job_id", "other_job_id")
 
 
 def caller_of(request: Request) -> Caller:
@@ -155,7 +157,8 @@ def _named(request: Request) -> list[_Named]:
         for name, value in request.path_params.items()
         if name in _OWNED
     ]
-    return found + [_Named(value, JobNotFoundError(value)) for value in request.query_params.getlist("job_id")]
+    asked = (value for name in _IN_QUERY for value in request.query_params.getlist(name))
+    return found + [_Named(value, JobNotFoundError(value)) for value in asked]
 
 
 async def _require_own(parts: GatewayParts, caller: Caller, named: list[_Named]) -> None:

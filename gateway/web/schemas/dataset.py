@@ -229,11 +229,11 @@ class ChangeView(BaseModel, json_schema_extra={"examples": [_CHANGE]}):
             type=change.type.value,
             deleted=change.type is ChangeType.REMOVED,
             item=row_of(change),
-            changes=None if change.differences is None else _by_field(change.differences),
+            changes=None if change.differences is None else by_field(change.differences),
         )
 
 
-def _by_field(differences: list[Difference]) -> dict[str, ChangedField]:
+def by_field(differences: list[Difference]) -> dict[str, ChangedField]:
     return {one.field: ChangedField(previous=one.previous, current=one.current) for one in differences}
 
 

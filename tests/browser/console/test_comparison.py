@@ -45,6 +45,12 @@ async def test_two_runs_are_compared(open_tab: OpenTab, console: Console, axe: A
         await expect(tab.page.get_by_role("row", name="Version 1.0 2.0")).to_be_visible()
         await expect(tab.page.get_by_role("row", name="params")).to_contain_text("sale")
         await expect(tab.page.get_by_role("row", name="response_status_count/503")).to_contain_text("3")
+        await expect(tab.page.locator("#compared")).to_contain_text(
+            "4 changed, 0 new, 0 removed, 0 unchanged, by url."
+        )
+        await tab.page.get_by_label("Same item by").fill("price")
+        await tab.page.get_by_role("button", name="Compare", exact=True).click()
+        await expect(tab.page.locator("#compared")).to_contain_text("4 items without price are not compared.")
         await axe(tab)
         await tab.page.get_by_role("link", name="Swap").click()
         await tab.page.wait_for_url(f"**/console/jobs/{before}/compare?job_id={now}")

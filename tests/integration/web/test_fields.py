@@ -226,3 +226,28 @@ def test_that_all_items_of_a_run_are_counted_is_found_out_without_counting_them_
     items.insert([Item(job.id, 1, 4, {"n": 4})])
     (more,) = counting.of([(job.id, 1)], {job.id: 3})
     assert more.items == 4
+
+
+# --- the differences of two runs
+
+
+def test_the_items_of_a_run_are_compared_with_those_of_another(
+    gateway: httpx2.Client, items: ItemStore, keep: Keep, user: str
+) -> None:
+    before = keep(ended(user_id=user, created_at=utc_now() - timedelta(hours=1)))
+    now, first = keep(ended(user_id=user)), keep(ended())
+    put(items, before, [{"url": "http://a.example/", "price": 1}, {"url": "http://b.example/"}])
+    put(items, now, [{"url": "http://a.example/", "price": 2}])
+    path = f"/jobs/{now.id}/differences"
+    found = gateway.get(path).raise_for_status().json()
+    assert found == gateway.get(path, params={"other_job_id": before.id}).json()
+    counts = {name: found[name] for name in ("new", "changed", "removed", "same", "compared", "other_compared")}
+    assert counts == {"new": 0, "changed": 1, "removed": 1, "same": 0, "compared": 1, "other_compared": 2}
+    assert (found["other_job_id"], found["key"], found["is_whole"]) == (before.id, ["url"], True)
+    changed, removed = found["differences"]
+    assert changed["changes"] == {"price": {"previous": 1, "current": 2}}
+    assert removed["item"] == {"url": "http://b.example/"}
+    by_price = gateway.get(path, params={"key": "price, url"}).raise_for_status().json()
+    assert (by_price["key"], by_price["without_key"]) == (["price", "url"], 1)
+    assert gateway.get(f"/jobs/{first.id}/differences").status_code == 409
+    assert gateway.get(path, params={"other_job_id": "0" * 32}).status_code == 404

@@ -426,3 +426,14 @@ def test_acts_on_all_that_matches_are_on_ones_own_alone(door: Door, action: str)
     answer = door.client.post("/jobs/bulk", json={**body, "expect": 1}, headers=headers)
     assert error_of(answer)["code"] == "count_changed"
     _everything_is_as_it_was(door)
+
+
+@pytest.mark.parametrize("name", ["job_id", "other_job_id"])
+def test_a_job_in_the_query_must_be_the_callers_own_too(door: Door, name: str) -> None:
+    own = make_job(user_id="bert")
+    door.board.jobs.insert(own)
+    path = f"/jobs/{own.id}/differences" if name == "other_job_id" else f"/console/jobs/{own.id}/compare"
+    headers = {"Authorization": f"Bearer {door.keys['bert']}"}
+    answer = door.client.get(path, params={name: door.ids["job_id"]}, headers=headers)
+    assert answer.status_code == 404
+    assert MARK not in answer.text

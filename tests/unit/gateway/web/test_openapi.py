@@ -123,6 +123,7 @@ PATHS = {
     "/jobs/{job_id}/deliveries",
     "/jobs/{job_id}/deliveries/resend",
     "/jobs/{job_id}/deliveries/{delivery_id}",
+    "/jobs/{job_id}/differences",
     "/jobs/{job_id}/fields",
     "/jobs/{job_id}/repair",
     "/jobs/{job_id}/files",

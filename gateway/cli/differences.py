@@ -1,0 +1,73 @@
+"""`discoverybot jobs compare`: which items of a run are new, changed or gone since another run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rich.text import Text
+
+from gateway.cli.api import Api
+from gateway.cli.options import JSON, URL, argument, option, taking
+from gateway.cli.resources import JOBS
+from gateway.cli.terminal import Cell, Record, counted, err, gateway_url, new_table, out, print_json
+
+_DIFFERENT = "CHANGE type, *ITEM item, *DIFFERENT different"
+_STYLES_OF_CHANGES = {"new": "green", "changed": "yellow", "removed": "red"}
+
+
+@taking(
+    JOBS.parameter("job_id"),
+    argument("other", "[OTHER]", "The run to compare it with. Default: the good run before it.", default=None),
+    option("key", "The fields that make two items the same item. Default: the dataset's key, or url.", metavar="a,b"),
+    option("limit", "How many of each kind.", "--limit", "-n", kind=int, default=20, min=1, max=200),
+    JSON,
+    URL,
+)
+def compare(*, job_id: str, other: str | None, as_json: bool, url: str | None, **query: Any) -> None:
+    """Which items of a run are new, changed or gone since another one."""
+    api = Api(gateway_url(url))
+    other_job_id = JOBS.find(api, other) if other else None
+    answer = api.get(f"/jobs/{JOBS.find(api, job_id)}/differences", other_job_id=other_job_id, **query)
+    if as_json:
+        print_json(answer)
+        return
+    if answer["differences"]:
+        cells: dict[str, Cell] = {"type": _change, "item": _key_or_item, "different": _what_differs}
+        out.print(new_table(_DIFFERENT, answer["differences"], **cells))
+    counts = ", ".join(f"{answer[name]} {name}" for name in ("changed", "new", "removed", "same"))
+    err.print(f"{counts}, by {', '.join(answer['key'])}, since run {answer['other_job_id'][:8]}", soft_wrap=True)
+    for words in _not_compared(answer):
+        err.print(words, style="dim", soft_wrap=True)
+
+
+def _change(one: Record) -> Text:
+    return Text(one["type"], style=_STYLES_OF_CHANGES.get(one["type"], ""))
+
+
+def _key_or_item(one: Record) -> str:
+    return ", ".join(map(str, one["key"].values())) or _text(one["item"])
+
+
+def _what_differs(one: Record) -> str:
+    if one["type"] != "changed":
+        return ""
+    if one["changes"] is None:
+        return "too much to be shown"
+    values = one["changes"].items()
+    return "; ".join(f"{name} {_text(value['previous'])} → {_text(value['current'])}" for name, value in values)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _not_compared(answer: Record) -> Iterator[str]:
+    if not answer["is_whole"]:
+        both = f"the first {answer['other_compared']} items with the first {answer['compared']}"
+        yield f"compared {both}: what seems new or removed may only come later in the other run"
+    if answer["repeated"]:
+        yield f"{counted(answer['repeated'], 'item')} with a key that came before: choose other fields with --key"
+    if answer["without_key"]:
+        yield f"{counted(answer['without_key'], 'item')} without the key"
