@@ -53,6 +53,8 @@ class Bar(NamedTuple):
 class SpiderPageQuery(QueryModel):
     #: The figures cover this many days.
     days: Literal["30", "90"] = "30"
+    #: The field coverage is that of this schedule's runs.
+    schedule_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
     user_id: UserId | None = None
 
 
@@ -87,6 +89,7 @@ def spider_page(
         width=SHOWN * _STEP,
         height=_HEIGHT,
         days=query.days,
+        schedule_id=query.schedule_id,
         history=history,
         total=history.total,
         pictures=pictures(history),
@@ -129,6 +132,7 @@ def coverage(
         request,
         "spiders/coverage.html",
         found=found,
+        asked=query,
         rows=_rows(found),
         width=len(found.runs) * _STEP,
         height=_SMALL_HEIGHT,
@@ -161,6 +165,8 @@ _LOOKED_AT, _NEWEST, _SECONDS = 10, 100, 1.0
 class UnusualSpider(NamedTuple):
     project: str
     spider: str
+    #: The schedule whose runs these are.
+    schedule_id: str | None
     rows: list[CoverageRow]
 
 
@@ -177,14 +183,16 @@ def unusual(request: Request, query: Annotated[UnusualQuery, Query()], parts: Pa
     wanted = caller.limited(JobFilter(status=tuple(sorted(GOOD_STATUSES))))
     with mongo_errors():
         jobs = parts[JobQueries].page(wanted, _NEWEST).jobs
-    spiders = list(dict.fromkeys((job.spec.project, job.spec.spider) for job in jobs))[:_LOOKED_AT]
+    # the runs of a spider that crawls many sites are compared schedule by schedule
+    named = ((job.spec.project, job.spec.spider, job.schedule_id) for job in jobs)
+    spiders = list(dict.fromkeys(named))[:_LOOKED_AT]
     found, following = list[UnusualSpider](), query.first
     until = time.monotonic() + _SECONDS
-    for project, spider in spiders[query.first :]:
-        fields = get_spider_fields(project, spider, SpiderFieldsQuery(), parts, caller)
+    for project, spider, schedule_id in spiders[query.first :]:
+        fields = get_spider_fields(project, spider, SpiderFieldsQuery(schedule_id=schedule_id), parts, caller)
         if not fields.complete:
             break
-        found.append(UnusualSpider(project, spider, _rows(fields)))
+        found.append(UnusualSpider(project, spider, schedule_id, _rows(fields)))
         following += 1
         if time.monotonic() > until:
             break

@@ -494,6 +494,11 @@ class JobQueries:
         found = self._jobs.find({"_id": {"$in": list(job_ids)}}, {"status": 1}) if job_ids else ()
         return {one["_id"]: JobStatus(one["status"]) for one in found}
 
+    def params(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The parameters of those jobs that exist, by id."""
+        found = self._jobs.find({"_id": {"$in": job_ids}}, {"spec.params": 1}) if job_ids else ()
+        return {one["_id"]: one["spec"].get("params") or {} for one in found}
+
     def runs_beside(self, job: Job, limit: int) -> list[ListedJob]:
         """The newest runs of the job's schedule in its project, or of the same request if it has no schedule, newest
         first. The job itself is among them if it is new enough.

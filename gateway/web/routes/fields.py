@@ -13,7 +13,7 @@ from gateway.access.keys import Scope
 from gateway.items.coverage import FieldOverRuns, MissingFields, MissingOn, over_runs
 from gateway.items.fields import FieldCounting, FieldFacts, compare
 from gateway.items.items import ItemStore
-from gateway.jobs.job import GOOD_STATUSES, Job, ListedJob
+from gateway.jobs.job import GOOD_STATUSES, LISTED_URLS, Job, ListedJob
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
@@ -178,8 +178,8 @@ def _fields(parts: GatewayParts, job: Job, query: FieldsQuery) -> FieldsView:
 
 # --- of a spider's last runs
 
-#: Of how many runs the fields are counted.
-RUNS_OVER = 20
+#: Of how many runs the fields are counted, and among how many of the spider's runs these are looked for.
+RUNS_OVER, _RUNS_READ = 20, 100
 #: Fields of which it is looked for the pages on which they are missing.
 _LOOKED_FOR = 3
 _MOST_PLACES = 3
@@ -216,7 +216,10 @@ class FieldOverRunsView(BaseModel):
 
 
 class SpiderFieldsView(BaseModel, json_schema_extra={"examples": [_OVER_RUNS]}):
-    runs: list[SpiderRunView] = Field(description=f"The last {RUNS_OVER} that ended well, the oldest first.")
+    runs: list[SpiderRunView] = Field(
+        description=f"The last {RUNS_OVER} that ended well, the oldest first: of the schedule of the newest one, or "
+        "with the same start URLs and parameters if it has none."
+    )
     fields: list[FieldOverRunsView] = Field(description="Those that are lower first; at most 300 of each run.")
     complete: bool = Field(description="Whether all items were counted. If not, ask again: it goes on.")
 
@@ -243,13 +246,15 @@ def get_spider_fields(
     parts: Parts,
     caller: Called,
 ) -> SpiderFieldsView:
-    """Of the spider's last runs that ended well. One answer counts for up to three seconds."""
+    """Of the spider's last runs that ended well. Runs that were asked for something else than the newest one are left
+    out, as other pages fill other fields. One answer counts for up to three seconds.
+    """
     wanted = JobFilter(
         user_id=caller.only(query.user_id), project=project, spider=spider, site=query.site,
         schedule_id=query.schedule_id, status=tuple(sorted(GOOD_STATUSES)),
     )  # fmt: skip
     with mongo_errors():
-        jobs = parts[JobQueries].page(wanted, RUNS_OVER).jobs[::-1]
+        jobs = _alike(parts[JobQueries].page(wanted, _RUNS_READ).jobs, parts)[:RUNS_OVER][::-1]
         said = {job.id: job.progress.items_count for job in jobs if job.progress}
         counts = parts[FieldCounting].of([(job.id, job.newest) for job in jobs], said)
         found = over_runs(counts)
@@ -263,6 +268,22 @@ def get_spider_fields(
         fields=[_over_runs(one, jobs, places.get(one.path, [])) for one in found],
         complete=all(one.is_complete for one in counts),
     )
+
+
+def _alike(jobs: Sequence[ListedJob], parts: GatewayParts) -> list[ListedJob]:
+    """Those of the jobs, the newest first, that are of the schedule of the newest one; without a schedule, those that
+    were asked for the same.
+    """
+    if not jobs or jobs[0].schedule_id:
+        return [job for job in jobs if job.schedule_id == jobs[0].schedule_id]
+    urls = [job for job in jobs if _urls(job) == _urls(jobs[0])]
+    params = parts[JobQueries].params([job.id for job in urls])
+    return [job for job in urls if params.get(job.id) == params.get(jobs[0].id)]
+
+
+def _urls(job: ListedJob) -> tuple[tuple[str, ...], int]:
+    """The first start URLs, and how many there are."""
+    return job.spec.start_urls[:LISTED_URLS], job.start_urls_count
 
 
 def _over_runs(one: FieldOverRuns, jobs: Sequence[ListedJob], places: Sequence[MissingOn]) -> FieldOverRunsView:

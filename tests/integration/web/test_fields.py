@@ -213,6 +213,36 @@ def test_fields_of_a_spiders_runs_and_since_when_and_where_one_is_missing(
     assert refused.status_code == 422
 
 
+def test_runs_that_were_asked_for_something_else_are_not_compared(
+    gateway: httpx2.Client, items: ItemStore, keep: Keep
+) -> None:
+    now, asked = utc_now(), {"project": "shop", "spider": "general"}
+    shop = {"start_urls": ("http://shop.example/",), "params": {"markdown": True}}
+    forum = {"start_urls": ("http://forum.example/",)}
+    others = {**shop, "params": {}}
+
+    def run(seconds: int, spec: Fields, row: Fields, **more: Any) -> str:
+        times = {"created_at": now + timedelta(seconds=seconds), "finished_at": now}
+        job = keep(ended(spec=CrawlSpec(**asked, **spec), **times, **more))
+        put(items, job, [row])
+        return job.id
+
+    priced = [run(0, shop, {"price": 5}), run(1, shop, {"price": 6})]
+    scheduled = run(2, shop, {"price": 5}, schedule_id="5f" * 16)
+    run(3, others, {"title": "other parameters"})
+    last = run(4, forum, {"title": "no price"})
+
+    def told(**query: str) -> tuple[list[str], list[str]]:
+        answer = gateway.get("/spiders/shop/general/fields", params=query).raise_for_status().json()
+        lower = [one["name"] for one in answer["fields"] if one["lower_since"]]
+        return [one["job_id"] for one in answer["runs"]], lower
+
+    assert told() == ([last], [])
+    assert told(schedule_id="5f" * 16) == ([scheduled], [])
+    empty = run(5, shop, {"price": None})
+    assert told() == ([*priced, scheduled, empty], ["price"])
+
+
 def test_that_all_items_of_a_run_are_counted_is_found_out_without_counting_them_again(
     items: ItemStore, keep: Keep, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +265,7 @@ def test_the_items_of_a_run_are_compared_with_those_of_another(
     gateway: httpx2.Client, items: ItemStore, keep: Keep, user: str
 ) -> None:
     before = keep(ended(user_id=user, created_at=utc_now() - timedelta(hours=1)))
-    now, first = keep(ended(user_id=user)), keep(ended())
+    now, first = keep(ended(user_id=user)), keep(ended(user_id=f"{user}-first"))
     put(items, before, [{"url": "http://a.example/", "price": 1}, {"url": "http://b.example/"}])
     put(items, now, [{"url": "http://a.example/", "price": 2}])
     path = f"/jobs/{now.id}/differences"
