@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from attrs import define
@@ -16,11 +17,14 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.access.keys import ApiKey, Scope, Token, digest, new_token
 from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.crash_points import state_change
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import KeyBudget
-from gateway.projects.catalog import project_name
+from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.projects.catalog import SpiderCatalog, project_name
 from gateway.projects.eggs import PROJECT_NAME
+from gateway.projects.environment import ProjectStore
 from gateway.sites.site import OPERATOR
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document, Repeating
@@ -33,8 +37,8 @@ USE_NOTED_EVERY = timedelta(minutes=10)
 MOST_ENDED = 1000
 _KEY = TypeAdapter(ApiKey)
 _APART = frozenset({"id", "ended_sessions", "budget", "projects"})
-#: The most projects that one key can be limited to.
-MOST_PROJECTS = 20
+#: The most projects that one key can be limited to, and how many known ones an error names.
+MOST_PROJECTS, _NAMED = 20, 10
 
 
 class KeyStore:
@@ -241,6 +245,34 @@ class KeyIssue:
 
     def _made(self, token: Token, user_id: str, scopes: Iterable[Scope]) -> Issued:
         return Issued(ApiKey(token.key_id, user_id, frozenset(scopes), digest(token.secret), self._clock()), token)
+
+
+@define(eq=False, repr=False, slots=False)
+class KnownProjects:
+    _catalog: SpiderCatalog
+    _variables: ProjectStore
+    _queries: JobQueries
+
+    def require(self, names: Iterable[str]) -> None:
+        """Raises `InvalidRequestError` for a project that nothing is known of: a misspelt one would give a key that
+        reads nothing, which nobody notices until its owner asks.
+        """
+        known = {project.name for project in self._catalog.projects()}
+        configured = self._variables.configured()
+        known |= configured | {DEFAULT_PROJECT}
+        for name in map(project_name, names):
+            # variables are kept by names in small letters
+            if (
+                name not in known
+                and name.lower() not in configured
+                and not self._queries.count(JobFilter(project=name), 1)
+            ):
+                alike = {one.lower(): one for one in known}
+                near = [alike[one] for one in get_close_matches(name.lower(), alike, cutoff=0.6)]
+                hint = (
+                    f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(sorted(known)[:_NAMED])}"
+                )
+                raise InvalidRequestError("projects", f"there is no project {name!r}; {hint}")
 
 
 def _checked_projects(projects: Sequence[str], scopes: Collection[Scope]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from pymongo.errors import PyMongoError
 
 from embedded.stack.state import StackState
 from gateway.access.audit import AuditEntry, AuditKind, AuditStore
-from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.key_store import KeyIssue, KeyStore, KnownProjects
 from gateway.access.keys import ApiKey, Scope
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.commands import ApiCommand, Resource, group
@@ -37,6 +37,8 @@ _SCOPES = (
     "metrics: figures for Prometheus; read: see its user's crawls; read_all: see those of all users; "
     "agent: read and crawl now, for AI agents; crawl: also change and end all that is its user's; admin: everything."
 )
+#: The scopes of keys with which one signs in to the console.
+_FOR_PEOPLE = {Scope.READ, Scope.READ_ALL, Scope.CRAWL, Scope.ADMIN}
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
@@ -115,15 +117,23 @@ def create(
     user, expires_at, limits = _user(user), _expiry(expires), _budget(budget)
     with _parts() as parts:
         first = not parts[KeyStore].any()
+        if projects:
+            parts[KnownProjects].require(projects)
         issued = parts[KeyIssue].issue(
             user, scope, expires_at=expires_at, note=note, budget=limits, projects=projects or ()
         )
         left = parts[Budgets].left({issued.key.id: limits})[issued.key.id] if limits else None
         _record_command(parts, "keys create", key_id=issued.key.id, user_id=user)
+        address = parts.public_url if parts.settings.public_url else gateway_url()
     if as_json:
         print_json({**_record(issued.key, left), "key": str(issued.token)})
     else:
         out.print(str(issued.token), soft_wrap=True)
+    if out.is_terminal and not as_json and issued.key.scopes & _FOR_PEOPLE:
+        # not where the output goes to a program: its log would have the key, too
+        err.print(
+            f"Invitation link, which opens the console: {address}/console/sign-in#{issued.token}", soft_wrap=True
+        )
     err.print(f"Keep it: it is not shown again. `{program()}` sends it if DISCOVERYBOT_KEY is set to it.")
     if first:
         err.print(

@@ -10,7 +10,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from gateway.access.key_store import MOST_PROJECTS, KeyIssue, KeyStore
+from gateway.access.key_store import MOST_PROJECTS, KeyIssue, KeyStore, KnownProjects
 from gateway.access.keys import ApiKey, Scope
 from gateway.errors import InvalidRequestError, KeyNotFoundError
 from gateway.jobs.budgets import BudgetLeft, Budgets, in_minutes
@@ -183,6 +183,8 @@ def create_key(body: KeyRequest, parts: Parts) -> IssuedView:
             raise InvalidRequestError(
                 "scopes", "the first key has to be an admin's: from then on every call takes one"
             )
+        if body.projects:
+            parts[KnownProjects].require(body.projects)
         issued = parts[KeyIssue].issue(
             body.user_id,
             body.scopes,

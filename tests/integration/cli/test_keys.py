@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 import warm
+from jobs import make_job
 from stack import wait_until
 from stores import ROOT, embedded_mongo, free_port
 from typer.testing import CliRunner
@@ -21,7 +22,8 @@ from typer.testing import CliRunner
 from gateway.cli.api import ApiError
 from gateway.cli.keys import app
 from gateway.contract.crawl import CrawlSpec
-from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
+from gateway.jobs.store import JobStore
+from gateway.projects.environment import ProjectConfig, ProjectEnvironment, ProjectStore, SecretBox
 from gateway.settings import NOTICE
 from gateway.stores.mongo import connect
 
@@ -190,7 +192,10 @@ def test_a_key_with_a_budget_is_made_and_its_use_is_listed(run: Run) -> None:
     assert run("keys", "create", "--scope", "admin", "--budget", "pages=5").returncode != 0
 
 
-def test_a_key_for_projects_is_made_and_listed_with_them(run: Run) -> None:
+def test_a_key_for_projects_is_made_and_listed_with_them(run: Run, environment: dict[str, str]) -> None:
+    database = connect(environment["MONGO_URI"])
+    ProjectStore(database).put(ProjectConfig(id="news", rev=1, settings_json='{"RETRY_TIMES": 0}'))
+    JobStore(database).insert(make_job(project="shop"))
     of_projects = ("--project", "shop", "--project", "news")
     made = run("keys", "create", "--user", "carol", "--scope", "read_all", *of_projects, "--json")
     assert made.returncode == 0, made.stderr
@@ -202,3 +207,8 @@ def test_a_key_for_projects_is_made_and_listed_with_them(run: Run) -> None:
         refused = run("keys", "create", "--scope", scope, *of_projects)
         assert refused.returncode == 1
         assert "--project: are only for a key whose only scope is read_all" in refused.stderr
+    misspelt = run("keys", "create", "--user", "carol", "--scope", "read_all", "--project", "newz")
+    assert (misspelt.returncode, misspelt.stdout) == (1, "")
+    assert "--project: there is no project 'newz'; did you mean news?" in misspelt.stderr
+    unlike = run("keys", "create", "--user", "carol", "--scope", "read_all", "--project", "unlike")
+    assert "there is no project 'unlike'; known are default, news" in unlike.stderr

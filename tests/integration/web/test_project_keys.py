@@ -397,6 +397,13 @@ def test_a_key_that_does_more_than_read_has_no_projects(door: Door, scopes: list
     assert (answer.status_code, error_of(answer)["detail"]["field"]) == (422, "projects")
 
 
+def test_a_key_for_an_unknown_project_is_refused_with_the_names_that_are_near(door: Door) -> None:
+    body = {"user_id": "dora", "scopes": ["read_all"], "projects": ["discoverybott"]}
+    error = error_of(door.call("POST /keys", "admin", json=body))
+    assert error["detail"]["field"] == "projects"
+    assert "there is no project 'discoverybott'" in error["message"]
+
+
 def test_a_key_for_projects_is_made_over_http(door: Door) -> None:
     body = {"user_id": "dora", "scopes": ["read_all"], "projects": [HIDDEN, SHOWN, SHOWN]}
     made = door.call("POST /keys", "admin", json=body).json()
