@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import getpass
 import json
 import os
 import re
@@ -60,6 +59,7 @@ from gateway.cli.watching import LogLines, TerminalLog, log_line
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import NUMBERS
+from gateway.sites.site import OPERATOR
 
 
 def gather_params(
@@ -432,7 +432,7 @@ _OPTIONS = (
         "Queue and outcome",
         *_QUEUE,
         option("tags", "A tag, to find it by; repeatable.", "--tag", kind=list[str]),
-        option("user_id", "Who asks. Default: the user of your key, or your login name.", "--user", metavar="USER"),
+        option("user_id", "Who asks. Default: the user of your key, or operator.", "--user", metavar="USER"),
         option("dataset", "The dataset that its items become part of.", metavar="NAME|JSON|@FILE"),
         option("min_items", "Expect this many items; with fewer it is partial.", kind=int),
         option("expect", "All that is expected: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),
@@ -516,7 +516,7 @@ def _body(
     found = gather_params(api, asked, params, pairs or [], render=render)
     body = timing(spider=name, start_urls=start_urls or None, params=found or None, **fields)
     body |= given(dataset=_dataset(dataset), expect=expected, settings=chosen, env=variables, fetch=fetch)
-    return ({} if api.key else {"user_id": login_name()}) | body
+    return ({} if api.key else {"user_id": OPERATOR}) | body
 
 
 def _dataset(text: str | None) -> Record | str | None:
@@ -694,15 +694,6 @@ def watch(
     end = end or api.get(f"/jobs/{job_id}/status")
     console.print(summary(end), soft_wrap=True)
     return of_status(end["status"])
-
-
-def login_name() -> str:
-    """The name of the logged-in user, with only those characters that a user id may have."""
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):  # a container's user without a name
-        name = ""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:64] or "local"
 
 
 # --- `files`: what a crawl has written as files

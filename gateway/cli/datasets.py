@@ -16,7 +16,7 @@ from rich.text import Text
 from gateway.cli.api import PATIENCE, Api, ApiError, ExitCode
 from gateway.cli.bulk import confirm
 from gateway.cli.commands import YES, ApiCommand, Resource, completions
-from gateway.cli.crawl import FORMATS, check_writable, format_of, login_name, save
+from gateway.cli.crawl import FORMATS, check_writable, format_of, save
 from gateway.cli.options import (
     AFTER,
     JSON,
@@ -46,6 +46,7 @@ from gateway.cli.terminal import (
     stdout_bytes,
     visible_json,
 )
+from gateway.sites.site import OPERATOR
 
 _TYPE_STYLES = {"new": "green", "changed": "yellow", "removed": "red"}
 _STATE_STYLES = {"published": "green", "held": "yellow", "paused": "yellow", "failed": "red"}
@@ -191,7 +192,7 @@ def set_dataset(
         raise typer.BadParameter("there is nothing to set: give at least one option")
     made = None if defaults else _patched(api, name, body, user_id)
     if made is None:
-        owner = user_id or (None if api.key else login_name())
+        owner = user_id or (None if api.key else OPERATOR)
         made = api.call("PUT", _path(name), params=given(user_id=owner), json=body)
     if as_json:
         print_json(made)

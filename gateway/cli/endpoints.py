@@ -8,9 +8,9 @@ from rich.text import Text
 
 from gateway.cli.api import Api, ApiError
 from gateway.cli.commands import ApiCommand, Resource
-from gateway.cli.crawl import login_name
 from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, moment, one_of, option, under
 from gateway.cli.terminal import Record, RecordTable, err, given, new_table
+from gateway.sites.site import OPERATOR
 
 #: As in the API's description, which explains them. A newer gateway may have more.
 _EVENTS = (
@@ -79,8 +79,8 @@ def _body(**options: object) -> Record:
 
 
 def as_oneself(api: Api, options: Record) -> None:
-    """Without a key, name the logged-in user, because the gateway needs one."""
-    options["user_id"] = options["user_id"] or (None if api.key else login_name())
+    """Without a key, name the user of the console, because the gateway needs a user."""
+    options["user_id"] = options["user_id"] or (None if api.key else OPERATOR)
 
 
 def _say_which(_: Api, options: Record) -> None:

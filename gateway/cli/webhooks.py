@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gateway.cli.api import Api
-from gateway.cli.crawl import login_name
 from gateway.cli.options import JSON, URL, flag, option, taking
 from gateway.cli.terminal import gateway_url, given, out, print_json
+from gateway.sites.site import OPERATOR
 
 _SECRET = "/webhooks/secret"  # noqa: S105 - an address
 
@@ -22,7 +22,7 @@ _SECRET = "/webhooks/secret"  # noqa: S105 - an address
 def webhook_secret(*, new: bool, keep_hours: int | None, user_id: str | None, as_json: bool, url: str | None) -> None:
     """The secret that webhooks are signed with, as Standard Webhooks has it. Without --new it is only shown."""
     api = Api(gateway_url(url))
-    whose = given(user_id=user_id or (None if api.key else login_name()))
+    whose = given(user_id=user_id or (None if api.key else OPERATOR))
     body = {"json": given(keep_hours=keep_hours)} if new else {}
     found = api.call("POST" if new else "GET", _SECRET, params=whose, **body)
     if as_json:

@@ -39,7 +39,7 @@ _MEASURES = {
     AlertMeasure.ITEMS: "number of items",
     AlertMeasure.PAGES: "number of pages",
     AlertMeasure.ERRORS: "number of errors",
-    AlertMeasure.NEW_ERRORS: "number of new errors, or of those that are back",
+    AlertMeasure.NEW_ERRORS: "number of new kinds of error, or of those that are back",
     AlertMeasure.ERROR_SHARE: "share of pages that failed (0 to 1)",
     AlertMeasure.DURATION: "duration in seconds",
     AlertMeasure.IDLE: "seconds since a crawl last finished",

@@ -167,7 +167,7 @@ _WORDS = {
     AlertMeasure.ITEMS: "{value} items",
     AlertMeasure.PAGES: "{value} pages",
     AlertMeasure.ERRORS: "{value} errors",
-    AlertMeasure.NEW_ERRORS: "new errors: {value}",
+    AlertMeasure.NEW_ERRORS: "new kinds of error: {value}",
     AlertMeasure.ERROR_SHARE: "{value} of the pages failed",
     AlertMeasure.DURATION: "it took {value}",
     AlertMeasure.IDLE: "nothing has ended well for {value}",

@@ -89,7 +89,7 @@ async def test_what_was_resolved_is_back_and_said_to_be_in_a_version(
         await expect(page.locator(".note")).to_contain_text("Back")
         await axe(tab)
         await page.goto(f"/console/jobs/{again.id}/errors")
-        await expect(page.get_by_role("link", name="1 new error")).to_be_visible()
+        await expect(page.get_by_role("link", name="1 new kind of error")).to_be_visible()
         await expect(page.locator("#tab .badge")).to_have_text("back")
         await axe(tab)
         await page.get_by_role("link", name="ValueError: no colour").click()

@@ -263,9 +263,9 @@ def test_an_error_that_no_run_has_had_before_is_told_also_of_a_run_that_failed(w
             errors.save(AttemptId(job_id, 1), RunErrors([found_error(text) for text in texts]))
         watched.look(MINUTE)
     assert watched.told() == [
-        ("firing", "new errors: 2, more than 0"),
-        ("resolved", "new errors: 2, more than 0"),
-        ("firing", "new errors: 1, more than 0"),
+        ("firing", "new kinds of error: 2, more than 0"),
+        ("resolved", "new kinds of error: 2, more than 0"),
+        ("firing", "new kinds of error: 1, more than 0"),
     ]
     since = watched.platform.clock() - HOUR
     read, _ = PresentFigures.history(watched.alerting._figures, rule, since)
