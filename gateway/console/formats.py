@@ -14,7 +14,7 @@ from gateway.clock import to_iso, utc_now
 from gateway.errors import InvalidRequestError
 from gateway.items.formats import as_json
 from gateway.jobs.job import LIMITS
-from gateway.schedules.next_run import Every, parse_interval
+from gateway.schedules.next_run import Every, parse_interval, parse_time_zone
 from gateway.signals.sentences import UNITS, lasting
 
 #: Control characters, characters that change the direction or position of the text around them, and half surrogate
@@ -130,11 +130,17 @@ def moment(value: datetime | None) -> Markup:
     return Markup('<time datetime="{}" data-exact>{}</time>').format(to_iso(value), exact(value))
 
 
-def clock(value: datetime | None) -> Markup:
-    """A `<time>` with day and time, such as `Tue 09:00`; `js/times.js` converts it to the user's zone."""
+def clock(value: datetime | None, zone: str | None = None) -> Markup:
+    """A `<time>` with day and time, such as `Tue 09:00`; `js/times.js` converts it to the user's zone. With `zone` it
+    stays in this one, which is named: `Tue 09:00 CET`.
+    """
     if value is None:
         return escape("")
     soon = abs(value - utc_now()) < timedelta(days=6)
+    if zone is not None:
+        local = value.astimezone(parse_time_zone(zone))
+        words = f"{local:%a %H:%M %Z}" if soon else f"{local:%Y-%m-%d %H:%M %Z}"
+        return Markup('<time datetime="{}" title="{}">{}</time>').format(to_iso(value), exact(value), words)
     tag = Markup('<time datetime="{}" title="{}" data-clock>{}</time>')
     return tag.format(to_iso(value), exact(value), f"{value:%a %H:%M} UTC" if soon else f"{value:%Y-%m-%d %H:%M} UTC")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from gateway.console.formats import cron_words, every_words, prose
+from gateway.clock import utc_now
+from gateway.console.formats import clock, cron_words, every_words, prose
 
 WORDS = {
     "0 9 * * *": "every day at 09:00",
@@ -47,3 +50,11 @@ def test_an_interval_is_said_in_the_units_of_all_times(interval: str, words: str
 )
 def test_what_is_between_backticks_is_code(text: str, html: str) -> None:
     assert prose(text) == f"<bdi>{html}</bdi>"
+
+
+def test_a_time_in_a_zone_names_it_and_stays_there() -> None:
+    soon = utc_now() + timedelta(days=1)
+    assert "data-clock" in clock(soon)
+    far = clock(datetime(2040, 1, 9, 8, tzinfo=UTC), "Europe/Paris")
+    assert ">2040-01-09 09:00 CET<" in far
+    assert "data-clock" not in far
