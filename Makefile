@@ -138,10 +138,13 @@ bench: $(STAMP) ## Measure us beside the ceiling and the peers, in a quarter of 
 bench-long: $(STAMP) ## The same in full, and what takes long
 	@exec $(BIN)/python -m bench --effort long
 
+# who searches wants to know how it is, and not how it came to be: history is left out of the search
 define build-site
 set -e; $(find-uv); \
 	rm -rf .tools/docs/pages; mkdir -p .tools/docs/pages; \
 	cp -R $(PAGES) .tools/docs/pages; cp docs/zensical.toml .tools/docs; \
+	for page in CHANGELOG.md docs/decisions/*.md; do \
+	  { printf -- '---\nsearch:\n  exclude: true\n---\n\n'; cat $$page; } > .tools/docs/pages/$$page; done; \
 	env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.tools/docs/.venv "$$uv" run --frozen --quiet --only-group docs \
 	  zensical build --strict --config-file .tools/docs/zensical.toml; \
 	$(PYTHON) -c 'import shutil; shutil.make_archive("$(SITE)", "zip", ".tools/docs/site")'; \

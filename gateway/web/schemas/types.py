@@ -63,6 +63,8 @@ def _as_host(value: object) -> object:
     """The host of a URL, or of a text such as `Example.com:8080`. Values that are not text are left to pydantic."""
     if not isinstance(value, str):
         return value
+    if value.count(":") > 1 and not set(value) & set("[/"):
+        value = f"[{value}]"
     host = urlsplit(value if "//" in value else f"//{value}").hostname or ""
     if not host or set(host) & set(" \t%@*"):
         raise ValueError("must be a host, such as example.com")

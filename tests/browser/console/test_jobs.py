@@ -59,6 +59,29 @@ async def test_filters_views_and_hostile_text(tab: Tab, console: Console, axe: A
     await expect(page.get_by_role("link", name="Mine")).to_have_count(0)
 
 
+async def test_a_site_is_stopped_with_what_would_crawl_it_again(tab: Tab, console: Console, axe: Axe) -> None:
+    user, page = "stopping", tab.page
+    has_asked = console.job(JobStatus.RUNNING, user_id=user, progress={"hosts": ["www.stop.example"]})
+    console.job(JobStatus.RUNNING, user_id=user)
+    console.spider("seo")
+    body = {"spider": "seo", "start_urls": ["http://stop.example/"], "interval": "@daily", "user_id": user}
+    schedule = console.http.post("/schedules", json=body).raise_for_status().json()["schedule_id"]
+    await page.goto(f"/console/jobs?user_id={user}")
+    await expect(rows(page)).to_have_count(2)
+    await page.get_by_label("Host", exact=True).fill("stop.example")
+    await expect(rows(page)).to_have_count(1)
+    await expect(rows(page)).to_have_attribute("data-job", has_asked.id)
+    note = page.locator("#results .note")
+    await expect(note).to_contain_text("1 active schedule crawls stop.example, too")
+    await axe(tab)
+    await note.get_by_role("button", name="Pause it").click()
+    await page.get_by_role("button", name="Pause", exact=True).click()
+    await expect(note).to_have_count(0)
+    assert console.http.get(f"/schedules/{schedule}").json()["state"] == "paused"
+    await page.get_by_role("button", name="Cancel…").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("host stop.example")
+
+
 async def test_a_view_is_shared_by_a_link_and_is_there_in_every_browser(open_tab: OpenTab, locked: Console) -> None:
     async with open_tab(locked.url) as tab:
         page = tab.page

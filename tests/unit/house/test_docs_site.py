@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -35,6 +36,15 @@ def test_every_page_has_one_place_in_the_navigation() -> None:
     named = sorted(_named(settings["project"]["nav"]))
     pages = {relative(page) for page in (ROOT / "docs").rglob("*.md") if not DECISION.match(relative(page))}
     assert named == sorted(pages | {"README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"})
+
+
+def test_the_search_finds_no_history() -> None:
+    if not ARCHIVE.exists():
+        missing("the documentation is not built: make docs")
+    with ZipFile(ARCHIVE) as site:
+        found = {one["location"].partition("#")[0] for one in json.loads(site.read("search.json"))["items"]}
+    assert "docs/reference/keys.html" in found
+    assert not [one for one in found if one.startswith(("CHANGELOG", "docs/decisions/"))]
 
 
 def test_advice_leads_to_a_heading_of_the_site_as_it_is_built() -> None:
