@@ -87,6 +87,7 @@ WITHOUT = {
     "/console/datasets/{name}/items": "as the items of a job",
     "/console/jobs/{job_id}/errors": "as the list of errors",
     "/console/jobs/{job_id}/compare": "needs a second run",
+    "/console/jobs/{job_id}/compare/items": "a part of it",
     "/console/spiders/{project}/{spider}/coverage": "a part of the page of a spider",
     "/console/jobs/{job_id}/log/volume": "a part of the tab with the log",
     "/console/jobs/{job_id}/requests/pictures": "a part of the tab with the requests",
