@@ -269,8 +269,8 @@ class JobQueries:
         return count if most is None else min(count, most)
 
     def count_part(self, wanted: JobFilter, most: int, cursor: str | None = None) -> JobsCounted:
-        """As `count`. With a text (`q`) or a host, which would need all jobs to be read, it counts the newest jobs for
-        up to `COUNT_SECONDS`; the returned cursor continues.
+        """As `count`. With a text (`q`) or a host, which would need all jobs to be read, it counts the newest jobs
+        for up to `COUNT_SECONDS`; the returned cursor continues.
         """
         if wanted.q is None and wanted.host is None:
             return JobsCounted(self.count(wanted, most))
