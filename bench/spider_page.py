@@ -66,7 +66,7 @@ def fill(stack: Platform, count: int) -> None:
     for first in range(0, count, 1000):
         jobs = [ended_job(number, began + number * step) for number in range(first, first + 1000)]
         stack.database["jobs"].insert_many([job.to_document() for job in jobs], ordered=False)
-        # as many sums as of all of them
+        # this makes as many sums as adding all jobs would
         parts[RunDays].add(jobs[::SUMMED])
     known = [error_group(number, jobs[-1]) for number in range(MOST_OF_SPIDER)]
     stack.database["error_groups"].insert_many([one.model_dump(by_alias=True, exclude_none=True) for one in known])

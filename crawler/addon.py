@@ -133,7 +133,7 @@ def _unchangeable(node: NodeRules) -> dict[str, Any]:
         # an HTTP server that executes Python, and a Python prompt
         "REMOTE_CONTROL_ENABLED": False,
         "TELNETCONSOLE_ENABLED": False,
-        # without the reactor Scrapy's connections would not ask our resolver
+        # without the reactor, Scrapy's connections would not use our resolver
         "TWISTED_REACTOR_ENABLED": True,
         RESOLVER_SETTING: EgressResolver,
         setting_names.EGRESS_ALLOWED_NETWORKS: node.crawl_allow_networks,

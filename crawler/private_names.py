@@ -44,7 +44,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 
 
 def refuse_without_private_names() -> None:
-    """Raises `UnknownScrapyError` for a Scrapy, or a Twisted, in which a name is gone."""
+    """Raises `UnknownScrapyError` if one of these names is missing in the project's Scrapy or Twisted."""
     for path, names in _NEEDED.items():
         try:
             known = names_of(load_object(path))

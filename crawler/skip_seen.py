@@ -82,7 +82,7 @@ class SkipSeen:
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        """Raises `ValueError` if the setting is not a period."""
+        """Read the period from the setting. Raises `ValueError` if it is not a period."""
         settings = crawler.settings
         try:
             seconds = read_period(settings[SKIP_SEEN])

@@ -16,10 +16,10 @@ _SCHEMES = frozenset(_DEFAULT_PORTS)
 
 
 def page_url(url: str) -> str | None:
-    """`url` in the form that is the same for all spellings of its page: escaped as by a browser, without fragment and
-    default port.
+    """The normal form of `url`, which is the same for all spellings of a page: escaped as by a browser, without
+    fragment and default port.
 
-    `None` if it is no page on the web. The query stays as it is, because its order may matter to the site.
+    `None` if `url` is not a page on the web. The query stays as it is, because its order may matter to the site.
     """
     try:
         # backslashes are escaped: a browser would take them for slashes, and get another page

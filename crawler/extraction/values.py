@@ -1,4 +1,4 @@
-"""From what a selector found to a value of the field's type: text, dates, numbers."""
+"""Converts what a selector has found to a value of the field's type: text, dates, numbers."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ class ResumableScheduler(Scheduler):
                 raise ValueError(f"its spider's state has no {unknown[0]}() any more")  # noqa: TRY301 - as any other
             requests = [(self._as_request(kept, spider), kept) for kept in state.pending.values()]
             cookies = _cookies(state)
-        except Exception as error:  # noqa: BLE001 - whatever a project's own objects raise
+        except Exception as error:  # noqa: BLE001 - a project's objects may raise anything
             number = before.name.rpartition("-")[2]
             logger.warning(
                 "Begins anew: what attempt %s has left cannot be restored: %s",
@@ -418,7 +418,7 @@ class ResumableScheduler(Scheduler):
         try:
             values = self._as_dict(request)
             text = repr([values.get(name) for name in _MARKED])
-        except Exception:  # noqa: BLE001 - whatever a project's own objects raise
+        except Exception:  # noqa: BLE001 - a project's objects may raise anything
             return _UNMARKED
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -655,7 +655,7 @@ class ResumableScheduler(Scheduler):
     # --- cookies
 
     def _look_for_cookies(self, request: Request, response: Response | None = None) -> None:
-        """Note the jar that has changed: by the request's own cookies before it is sent, or by its response."""
+        """Note that a jar has changed, either by the request's own cookies before it is sent, or by its response."""
         if request.cookies if response is None else b"Set-Cookie" in response.headers:
             self._changed_jars.add(request.meta.get("cookiejar"))
             if entry := self._in_flight.get(request):
@@ -684,7 +684,7 @@ class ResumableScheduler(Scheduler):
             return b""
         try:
             return pickle.dumps(self._as_dict(request))
-        except Exception as error:  # noqa: BLE001 - whatever a project's own objects raise
+        except Exception as error:  # noqa: BLE001 - a project's objects may raise anything
             self._give_up(f"{request} cannot be written down: {self._culprit(request) or error}")
             return b""
 

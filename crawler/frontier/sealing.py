@@ -17,7 +17,7 @@ from hashlib import scrypt
 _SEALED = b"\x01"
 #: Lengths in bytes.
 _NONCE, _KEY = 12, 32
-#: Takes 16 MiB and some hundredths of a second, once in a crawl, so that a short secret cannot be found by trying
+#: Takes 16 MiB and some hundredths of a second, once in a crawl, so that brute force cannot find a short secret
 #: (RFC 7914, 2 and 5, for n, r and p).
 _COST = {"n": 1 << 14, "r": 8, "p": 1}
 

@@ -147,7 +147,7 @@ def types_of(node: dict[str, Any]) -> frozenset[str]:
 #: Most characters that are read of a date.
 MAX_DATE_LENGTH = 200
 _DAY_LENGTH = len("2026-03-01")
-#: Numbers of this size are milliseconds since 1970; smaller ones are seconds.
+#: Numbers from here on are milliseconds since 1970; smaller ones are seconds.
 _MILLISECONDS_FROM = 100_000_000_000
 #: Seconds or milliseconds as a text; shorter or longer numbers may be dates without hyphens.
 _EPOCH = re.compile(r"[0-9]{9,13}")

@@ -635,7 +635,7 @@ class Uv:
 
     def run(self, command: list[str], failed: str, *, may_fail: bool = False) -> None:
         """Run a command. Raises `EggError`, and `OSError` if it failed or was stopped because of the node."""
-        process = subprocess.Popen(  # noqa: S603 - ours
+        process = subprocess.Popen(  # noqa: S603 - our command
             command,
             env=self._env,
             cwd=self.work,
@@ -692,7 +692,7 @@ class Uv:
         for minor in range(before - 1, _OLDEST_ASKED - 1, -1):
             command = [find_uv_bin(), *quick, *source, "--python", self.python.path, "-"]
             with suppress(subprocess.SubprocessError):
-                subprocess.run(  # noqa: S603 - ours
+                subprocess.run(  # noqa: S603 - our command
                     [*command, "--python-version", f"3.{minor}"],
                     input=requirement, env=self._env, cwd=self.work, capture_output=True, text=True, check=True,
                     timeout=_ASKED,
@@ -719,7 +719,7 @@ class Uv:
                 raise error from None  # the second error may only say that the old setuptools does not fit
 
     def _source(self) -> list[str]:
-        """Options for where packages come from, in addition to those in the environment, and for builds."""
+        """Options of uv for the sources of packages, in addition to those in its environment, and for builds."""
         offline = [] if self.plan.index_url or self.plan.extra_index_urls else ["--no-index"]
         return [*offline, *([] if self.plan.from_source else ["--no-build"])]
 

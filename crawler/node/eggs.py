@@ -36,7 +36,7 @@ _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
 
 
 class EggMissingError(LookupError):
-    """The version that the job is to run is not on this node, or cannot be run there; `reason` as far as known."""
+    """The version that the job is to run is not on this node, or cannot run there; `reason` is a code, if known."""
 
     def __init__(self, message: str, reason: Reason | None = None) -> None:
         super().__init__(message)
@@ -235,7 +235,7 @@ class EggContents:
         return found
 
     def code(self, project: str, version: str | None, spider: str) -> ProjectCode:
-        """The code that runs a job of this spider; the newest version if it names none. Raises `EggMissingError`."""
+        """The code that runs a job of this spider; without a `version`, the newest. Raises `EggMissingError`."""
         wanted = self._storage.wanted(project, version)
         if wanted is None:
             return ProjectCode()

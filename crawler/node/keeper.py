@@ -295,7 +295,7 @@ class _Start(NamedTuple):
     args: list[str]
     env: dict[str, str]
     folder: str
-    #: Descriptors by the numbers that they are to have.
+    #: Descriptors, by their numbers in the command's process.
     standard: dict[int, int]
     mark: int | None
     #: 0 is no limit.

@@ -133,7 +133,7 @@ def _installed(allowed: list[str], folder: Path) -> Iterator[Python]:
     command += ["--output-format", "json", *kinds, "--cache-dir", str(folder / ".cache")]
     env = {**{name: os.environ[name] for name in ("HOME",) if name in os.environ}, "PATH": os.pathsep.join(places)}
     try:
-        done = subprocess.run(command, env=env, capture_output=True, check=True, timeout=_LOOK)  # noqa: S603 - ours
+        done = subprocess.run(command, env=env, capture_output=True, check=True, timeout=_LOOK)  # noqa: S603 - our command
         found = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return

@@ -39,7 +39,7 @@ def renamed_runtime(venvs: Path) -> Path:
             path = new / place
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
-        # the modes of the original: where projects have users of their own, these must be able to read the copy
+        # with the modes of the original: the users of projects, if there are any, must be able to read the copy
         for path in new.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         new.chmod((venvs / RUNTIME).stat().st_mode & 0o777)

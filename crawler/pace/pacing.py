@@ -136,7 +136,7 @@ class SharedRate:
 
 
 def _unreachable() -> tuple[type[Exception], ...]:
-    # imported here, because it takes a tenth of a second; whoever has a Redis has imported it already
+    # imported here, because it takes a tenth of a second; a crawl with a Redis has imported it already
     from redis.exceptions import RedisError  # noqa: PLC0415 - as said above
 
     return (RedisError, OSError)

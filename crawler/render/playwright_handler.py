@@ -187,7 +187,7 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
     async def _gone(self) -> None:
         # the browser's end is reported a little later than its consequences
         await asyncio.sleep(0.05)
-        while hasattr(self, "browser") and not self.browser.is_connected():  # noqa: ASYNC110 - theirs
+        while hasattr(self, "browser") and not self.browser.is_connected():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.02)
 
     async def _apply_page_methods(self, page: Page, request: Request, spider: Spider) -> None:

@@ -106,7 +106,7 @@ class ErrorGroups(logging.Handler):
         self._is_noting = True
         try:
             self._note(record)
-        except Exception:  # noqa: BLE001 - whatever the objects in a project's message raise
+        except Exception:  # noqa: BLE001 - objects in a message may raise anything
             self.left_out += 1
         finally:
             self._is_noting = False

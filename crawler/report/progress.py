@@ -211,7 +211,7 @@ class ProgressReport:
         number = self._numbers[request or self._crawler] = self._numbers.get(request or self._crawler, 0) + 1
         try:
             line, filled = encode(item) + b"\n", self._filled_in(item)
-        except Exception as error:  # noqa: BLE001 - whatever a project's own objects raise
+        except Exception as error:  # noqa: BLE001 - a project's objects may raise anything
             self._item_refused(number, response, request, error)
             return
         if self._give(line):
@@ -358,7 +358,7 @@ class ProgressReport:
 
     def _count_refusals(self) -> None:
         """Count refused pages as failures if all pages were refused, because then no start URL could be fetched.
-        Otherwise a 404 is a finding.
+        Otherwise a 404 is a result.
         """
         progress = self._progress
         if progress.refused_pages and progress.refused_pages == progress.completed_pages:

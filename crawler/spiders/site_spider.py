@@ -91,7 +91,7 @@ class SiteSpider(Spider):
     custom_settings = {  # noqa: RUF012 - so declared by Scrapy
         # our own frontier limits the depth
         "DEPTH_LIMIT": 0,
-        # the nearest pages first, and in the order of the links on a page
+        # breadth first, and in the order of the links on a page
         "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
         # a 404 is a result
         "HTTPERROR_ALLOW_ALL": True,

@@ -157,7 +157,7 @@ class SitemapSpider(SitemapWalker):
     def stay_on_site(self, request: Request) -> None:
         """Follow all redirects, because the item says where a page leads."""
 
-    def wants_body(self, request: Request, headers: Headers) -> bool:  # noqa: ARG002 - whatever they say
+    def wants_body(self, request: Request, headers: Headers) -> bool:  # noqa: ARG002 - the base class has them
         return request.callback != self.parse
 
     def take(self, url: str, entry: SitemapEntry, response: Response) -> Iterator[Any]:

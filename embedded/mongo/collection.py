@@ -183,7 +183,9 @@ class Collection:
     # --- writing: everything that can be refused is refused before the first change
 
     def insert(self, document: Document) -> None:
-        """Raises `DuplicateKey`, `BSONObjectTooLarge`, `InvalidIdField` or `CannotIndexParallelArrays`."""
+        """Insert one document. Raises `DuplicateKey`, `BSONObjectTooLarge`, `InvalidIdField` or
+        `CannotIndexParallelArrays`.
+        """
         body = _encoded(document)
         fields = Fields(document)
         keys = [(index, *index.spec.keys(fields)) for index in self.indexes.values()]

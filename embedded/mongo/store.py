@@ -47,7 +47,7 @@ class StoreError(Exception):
 
 
 class Store:
-    """Raises `StoreError` if the file is in use, damaged, not ours, or newer than this program."""
+    """The open file. Raises `StoreError` if it is in use, damaged, not ours, or newer than this program."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -146,7 +146,7 @@ class Store:
         return self.collections.get((db, name))
 
     def get_or_create(self, db: str, name: str) -> Collection:
-        """Raises `InvalidNamespace`."""
+        """The collection, which is created if it does not exist. Raises `InvalidNamespace`."""
         collection = self.get(db, name)
         if collection is not None:
             return collection

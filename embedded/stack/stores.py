@@ -135,7 +135,7 @@ def _folder(path: Path) -> Path:
 
 # --- which Redis: the two products, and their versions, do not all read each other's data
 
-#: The files in the folder of a Redis with which its append-only file begins, in the format of a snapshot.
+#: In the folder of a Redis: the snapshots with which its append-only file begins.
 _SNAPSHOTS = "appendonlydir/*.base.rdb"
 _HEADER = re.compile(rb"(REDIS|VALKEY)(\d+)")
 #: By version of Redis: the newest format of snapshots that it reads. Later versions read all known formats.

@@ -440,8 +440,8 @@ def _banner(plan: StackPlan, program: str, seconds: float) -> str:
     keys = ""
     if plan.settings.serves_others:
         keys = f"""
-It serves others at {plan.settings.gateway_host}, and nobody without a key. The first one was shown above when it was
-made; `{program} keys create` makes more. The command takes it from DISCOVERYBOT_KEY.
+It also serves other machines, at {plan.settings.gateway_host}, and refuses requests without a key. The first key was
+shown above when it was made; `{program} keys create` makes more. The command takes its key from DISCOVERYBOT_KEY.
 """
     port = "" if plan.gateway_url.endswith(":8001") else f"DISCOVERYBOT_URL={plan.gateway_url} "
     return f"""

@@ -208,7 +208,7 @@ def set_dataset(
 
 
 def _export(text: str) -> Record:
-    """Raises `BadParameter`."""
+    """The export that `text` describes. Raises `BadParameter`."""
     pairs = [part.partition("=") for part in text.split(",")]
     order = {name.strip(): value.strip() for name, _, value in pairs}
     if not order.keys() <= _EXPORT_WORDS or not {"to", "format"} <= order.keys():

@@ -341,7 +341,7 @@ def _build(folder: Path, files: Iterable[Path], work: Path, tell: Callable[[str]
     # its version does not matter, and there is no repository in the copy
     env = {**os.environ, "SETUPTOOLS_SCM_PRETEND_VERSION": "0"}
     try:
-        done = subprocess.run(  # noqa: S603 - ours
+        done = subprocess.run(  # noqa: S603 - our command
             [*command, "--out-dir", str(work / "made"), str(work / "source")],
             capture_output=True, text=True, errors="replace", env=env, timeout=_LONGEST, check=False,
         )  # fmt: skip
@@ -422,7 +422,7 @@ def version_of(text: str | None, folder: Path) -> str:
 def _answer(folder: Path, *command: str) -> str:
     """The output of the command. Raises `EggBuildError`."""
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603 - ours
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603 - our command
     except OSError as error:
         raise EggBuildError(f"version: {command[0]} cannot be run: {error.strerror}") from None
     except subprocess.CalledProcessError as error:

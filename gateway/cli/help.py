@@ -19,7 +19,7 @@ SETTINGS = {"help_option_names": list(HELP), "max_content_width": 100}
 
 Row = tuple[str, str]
 
-#: What typer says of values: `NAME <str>`, `[default: 20; 1<=x<=200]`.
+#: What typer adds about values: `NAME <str>`, `[default: 20; 1<=x<=200]`.
 _TYPE = re.compile(r" <[a-z|]+(\[[a-z|]+\])?>")
 _RANGE, _LEAST = re.compile(r"(\d+)<=x<=(\d+)"), re.compile(r" *\[x>=\d+\]")
 

@@ -64,7 +64,7 @@ def join(*, url: str, name: str, address: str | None, files: Path | None) -> Non
     _require_writable(kept.parent)
     _warn_of_plain_http(url)
     brought = {setting: os.environ[setting] for setting in _BROUGHT if os.environ.get(setting)}
-    has = {"has": sorted(brought)} if brought else {}  # which a gateway of 0.2 does not take
+    has = {"has": sorted(brought)} if brought else {}  # a gateway of 0.2 does not know the field
     answer = Api(url.rstrip("/")).post("/nodes/join", json={"name": name, **has})
     if answer["version"] != version("discoverybot"):
         err.print(f"The gateway is version {answer['version']}, this is {version('discoverybot')}", style="yellow")

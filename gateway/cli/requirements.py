@@ -302,7 +302,7 @@ def _exported(folder: Path) -> str:
     kept = ["--frozen", "--no-dev", "--no-emit-workspace", "--no-annotate", "--no-header", "--quiet"]
     command = [find_uv_bin(), "export", "--offline", "--no-python-downloads", *kept, "--project", str(folder)]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=_EXPORT)  # noqa: S603 - ours
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=_EXPORT)  # noqa: S603 - our command
     except subprocess.CalledProcessError as error:
         said = " ".join(error.stderr.decode("utf-8", "replace").split())
         raise EggBuildError(f"{folder / 'uv.lock'} cannot be read: {said}") from None

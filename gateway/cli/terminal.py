@@ -354,7 +354,7 @@ def listed(moment: str, zone: str | None = None) -> str:
 
 
 def _address(url: str) -> str:
-    """Without `https://`, which is understood."""
+    """The URL without `https://`, which is the usual scheme."""
     return url.removeprefix("https://")
 
 

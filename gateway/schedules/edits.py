@@ -191,7 +191,7 @@ class ScheduleEdits:
         raise errors.ConflictError("the schedule is being changed over and over; ask again")
 
     def _settle(self, schedule_ids: Sequence[str]) -> None:
-        """Settle the held occurrences that exist now: each is removed, or runs as the schedule is now."""
+        """Settle the present held occurrences: each is removed, or runs with the schedule's present content."""
         for _ in range(_MAX_ROUNDS):
             if not self._promotion.settle(self._occurrences.held(schedule_ids)).left:
                 return

@@ -454,8 +454,8 @@ def _after_a_rest(schedule: Schedule, at: datetime, now: datetime) -> Occurrence
 
 
 def _is_before(run: EarlierRun, schedule: Schedule) -> bool:
-    """Whether the run is an earlier one. A held run is only if the present revision decided about it, and if it is
-    not the due occurrence itself.
+    """Whether the run is before the due occurrence. A held run counts only if the schedule's present revision decided
+    about it, and if it is not the due occurrence itself.
     """
     if run.held_by is None:
         return True

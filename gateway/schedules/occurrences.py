@@ -242,7 +242,7 @@ class OccurrenceStore:
 
     @state_change("schedules.release")
     def release(self, job: Job) -> None:
-        """Make a job that has ended while it was held an ordinary job."""
+        """Turn a job that has ended while it was held into an ordinary job."""
         self._jobs.update_one(_same(job), {"$unset": {"held": "", "noted": ""}})
 
     @state_change("schedules.note")

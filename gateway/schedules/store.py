@@ -85,7 +85,7 @@ class ScheduleStore:
             raise errors.LiveTwinError("the same crawl is scheduled already") from error
 
     def get(self, schedule_id: str) -> Schedule:
-        """Raises `ScheduleNotFoundError`, `UnreadableError`."""
+        """The schedule with this id. Raises `ScheduleNotFoundError`, `UnreadableError`."""
         if (schedule := self._documents.find_one({"_id": schedule_id})) is None:
             raise errors.ScheduleNotFoundError(schedule_id)
         return schedule

@@ -133,7 +133,7 @@ def _scrapyd_asks_for_its_password(stack: Stack) -> None:
 def test_a_stack_that_others_can_reach_makes_a_key_and_serves_nobody_without(tmp_path: Path) -> None:
     with running_stack(tmp_path, GATEWAY_HOST="0.0.0.0") as stack:
         (key,) = re.findall(r"db_first_[0-9a-f]{48}", stack.output.read_text())
-        assert "nobody without a key" in stack.output.read_text()
+        assert "refuses requests without a key" in stack.output.read_text()
         assert stack.http.get(f"{stack.url}/nodes").status_code == httpx2.codes.UNAUTHORIZED
         stack.http.headers["Authorization"] = f"Bearer {key}"
         nodes = stack.http.get(f"{stack.url}/nodes").raise_for_status().json()

@@ -4,7 +4,7 @@
         stores, front, user = (network[name] for name in ("stores", "front", "user"))
         with stores.entered():  # this thread, and all that it starts
             subprocess.Popen(["mongod", "--bind_ip", stores.address])
-        with user.entered(), network.cut(front, stores, 27017):  # the router drops what passes, and tells nobody
+        with user.entered(), network.cut(front, stores, 27017):  # the router silently drops the packets
             ...
 
 Whatever happens in the test, its namespaces end with its process, and with them all processes in them.

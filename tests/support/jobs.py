@@ -1,4 +1,4 @@
-"""Jobs for tests, as short as a test needs them."""
+"""Functions that make jobs for tests in one line."""
 
 from __future__ import annotations
 

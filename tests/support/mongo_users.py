@@ -51,7 +51,7 @@ class Told:
 
 
 class LoginAsTold(Login):
-    """The server's own login knows only one user."""
+    """A login that knows all these users; the server's own knows only one."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(Credentials("nobody's"))

@@ -1,4 +1,4 @@
-"""Schedules and the jobs of their occurrences for tests, as short as a test needs them."""
+"""Functions that make schedules, and the jobs of their occurrences, for tests in one line."""
 
 from __future__ import annotations
 

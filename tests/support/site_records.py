@@ -1,4 +1,4 @@
-"""Sites and targets for tests, as short as a test needs them."""
+"""Functions that make sites and targets for tests in one line."""
 
 from __future__ import annotations
 
