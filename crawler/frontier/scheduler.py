@@ -173,8 +173,7 @@ class ResumableScheduler(Scheduler):
         self._seen: set[str] = set()
         self._waiting: dict[Request, FrontierEntry] = {}
         self._in_flight: dict[Request, FrontierEntry] = {}
-        #: Requests that are in no frame yet, by fingerprint: another parent that gives the same one may be done
-        #: first.
+        #: Requests that are in no frame yet, by fingerprint: another parent of the same one may be done first.
         self._not_kept: dict[str, FrontierEntry] = {}
         self._names: dict[Any, str] = {}
         #: Cookie jars that have changed since the last frame, and changes since the last frame that had all jars.
@@ -182,8 +181,7 @@ class ResumableScheduler(Scheduler):
         self._jar_changes = 0
         self._start_state: list[Any] = []
         self._start_given = 0
-        #: Requests that `start()` has just given. A mark in their `meta` would pass on to requests that are made from
-        #: them.
+        #: Requests that `start()` has just given. A mark in their `meta` would pass on to requests made from them.
         self._of_start: WeakSet[Request] = WeakSet()
         #: Items of `start()` in the pipelines.
         self._start_under_way = 0

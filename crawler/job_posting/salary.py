@@ -212,7 +212,7 @@ _AT_LEAST = re.compile(
 _AND_MORE = re.compile(r"\s*(?:\+|and (?:up|above)|or more)(?!\s*\d)", re.IGNORECASE)
 #: Texts with numbers that are never salaries.
 _NO_AMOUNT = re.compile(r"401\s?\(?k\)?|\d+(?:[.,]\d+)?\s?%|\b24/7\b", re.IGNORECASE)
-#: A number without a currency is no salary if one of these follows it.
+#: A number without a currency is not a salary if one of these follows it.
 _OTHER_UNIT = re.compile(
     r"\s*(?:hours|hrs|std\b|stunden|days|tage|weeks|wochen|months|monate|years|yrs|jahre|heures|jours|semaines|h\b)",
     re.IGNORECASE,

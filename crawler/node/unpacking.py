@@ -287,7 +287,7 @@ _MEMORY, _CPU, _LONGEST = 2 << 30, 55, 90
 
 def main() -> None:
     os.umask(0o022)
-    warnings.simplefilter("ignore")  # the compiler's, of other people's code
+    warnings.simplefilter("ignore")  # the compiler warns about other people's code
     signal.alarm(_LONGEST)
     for limit, most in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CPU, _CPU), (resource.RLIMIT_CORE, 0)):
         with suppress(ValueError, OSError):  # the limit is lower already, or unknown to this system

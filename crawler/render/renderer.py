@@ -203,7 +203,7 @@ def _is_whole(response: Response) -> bool:
 
 
 class RenderingDownloadHandler(EgressDownloadHandler):
-    """Our own handler; requests with `meta["playwright"]` go to the browser."""
+    """Our own handler, which sends requests with `meta["playwright"]` to the browser."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)

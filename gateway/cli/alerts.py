@@ -130,7 +130,7 @@ ALERTS = Resource(
             "list",
             "GET /alerts",
             "The latest alerts, newest first.",
-            options=(flag("firing", "Only those that are so now."), USER, LIMIT, AFTER),
+            options=(flag("firing", "Only those that fire now."), USER, LIMIT, AFTER),
             before=lambda _, options: options.update(firing=options["firing"] or None),
         ),
         ApiCommand("show", "GET /alerts/{id}", "One alert with its last incidents, as JSON."),

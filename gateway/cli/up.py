@@ -27,7 +27,7 @@ from gateway.settings import Settings
 
 @taking(
     flag("verbose", "Print the log of every process, too.", "--verbose", "-v"),
-    flag("quiet", "Print no line for each process that is ready.", "--quiet", "-q"),
+    flag("quiet", "Do not print a line for each process that is ready.", "--quiet", "-q"),
     flag("free_ports", "Let the system choose every port."),
     option(
         "only",
