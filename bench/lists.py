@@ -20,7 +20,7 @@ from gateway.container import Container
 from gateway.contract.crawl import CrawlSpec
 from gateway.error_groups.ended_runs import EndedRuns
 from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
-from gateway.worker.app import ADOPTED
+from gateway.worker.own_work import ADOPTED
 
 USERS, ROUNDS = 500, 7
 #: Targets: most seconds for a list and for a search.

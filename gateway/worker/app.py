@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import structlog
 from amqp.exceptions import ConsumerCancelled, PreconditionFailed
-from attrs import define, field
 from celery import Celery, Task, bootsteps
 from celery.bootsteps import RUN
 from celery.signals import setup_logging
@@ -20,23 +19,12 @@ from pymongo.database import Database
 from gateway import logging
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container, part
-from gateway.datasets.exporting import Exporting
-from gateway.datasets.folding import Folding
-from gateway.datasets.watching import RunWatch
-from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
-from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
-from gateway.dispatch.loop import Loop
-from gateway.dispatch.steps import Isolation, Patience
-from gateway.error_groups.ended_runs import EndedRuns
+from gateway.dispatch.dispatcher import Dispatch
 from gateway.jobs import messages
-from gateway.jobs.completion import Completion
-from gateway.jobs.job import Job
-from gateway.jobs.messages import about, about_message
+from gateway.jobs.messages import about_message
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import SIGN_SECONDS, WORKER, HeartbeatStore, process_name
-from gateway.nodes.scrapyd import ScrapydClient
 from gateway.process import take_short_turns
-from gateway.retention.retention import Retention
 from gateway.settings import Settings
 from gateway.signals.webhooks import Webhooks
 from gateway.stores.broker import FAREWELL, HEADER, broker_settings
@@ -44,21 +32,10 @@ from gateway.stores.document_format import enter, refuse_newer_stores
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document, connect, within
 from gateway.stores.unanswered import lately_unanswered, note_unanswered
+from gateway.worker.ended_attempts import EndedAttempts
+from gateway.worker.own_work import OwnWork
 
 log = structlog.get_logger()
-
-#: How many ended attempts are decided on before their consequences are carried out.
-CONCLUDED = 50
-#: Seconds between two looks for runs to fold.
-FOLD_SECONDS = 1.0
-#: Seconds between two looks for exports to write.
-EXPORT_SECONDS = 5.0
-#: Seconds between two looks at runs of datasets that have not ended yet.
-WATCH_SECONDS = 5.0
-#: Seconds between two looks for ended jobs that are in no daily sum, and how many of them are added at a time.
-ADOPT_SECONDS, ADOPTED = 60.0, 500
-#: Seconds between two deletions of data whose retention has ended.
-RETENTION_SECONDS = 60.0
 
 
 class SignOfLife(bootsteps.StartStopStep):
@@ -97,158 +74,6 @@ class SignOfLife(bootsteps.StartStopStep):
             except Exception as error:  # noqa: BLE001 - after any failure the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)
             self._ended.wait(SIGN_SECONDS)
-
-
-@define(eq=False, repr=False, slots=False)
-class EndedAttempts:
-    """Decides on attempts that have ended, many at once. Messages name their jobs."""
-
-    _jobs: JobStore
-    _completion: Completion
-    _webhooks: Webhooks
-    #: Looks only at jobs that messages name; the sweep finds all others.
-    loop: Loop = field(init=False)
-    _apart: Isolation = field(init=False, factory=lambda: Isolation("ended_attempts"))
-
-    def __attrs_post_init__(self) -> None:
-        self.loop = Loop(self.look, SIGN_SECONDS)
-
-    def look(self, named: Sequence[str]) -> bool:
-        names = list(dict.fromkeys(named))
-        for first in range(0, len(names), CONCLUDED):
-            self._conclude(names[first : first + CONCLUDED])
-            # there may be webhooks and endpoints to call
-            self._webhooks.look()
-        return False
-
-    def _conclude(self, names: Sequence[str]) -> None:
-        ended: list[Job] = []
-        seen: set[str] = set()
-
-        def decide(job: Job) -> None:
-            seen.add(job.id)
-            with about(job):
-                now = job if job.is_final else self._completion.decide(job)
-            if now is not None:
-                ended.append(now)
-
-        with within(VERDICT_SECONDS):
-            jobs = self._jobs.many(names)
-            self._apart.each(((job.id, job) for job in jobs), decide)
-        # look again at jobs for which there was no time, because MongoDB is slow
-        self.loop.wake(*(job.id for job in jobs if job.id not in {*seen, *self._apart.late}))
-        # settle with a deadline of its own: slow decisions could use up a common one, and no job would ever be
-        # settled
-        with within(VERDICT_SECONDS):
-            self._settle(ended)
-
-    def _settle(self, ended: Sequence[Job]) -> None:
-        try:
-            self._completion.settle_soon(*ended)
-        except Exception:  # noqa: BLE001 - settle each by itself, so that one that fails does not stop the others
-            self._apart.each(((job.id, job) for job in ended), self._completion.settle_soon)
-
-
-class OwnWork(bootsteps.StartStopStep):
-    """The work that a worker finds by itself, from its start to its end, without messages: the broker may be slow,
-    may refuse messages, or cannot be reached.
-    """
-
-    def __init__(self, parent: Any, **options: Any) -> None:
-        super().__init__(parent, **options)
-        parts: Container = parent.app.parts
-        self._parts = parts
-        self._ended = threading.Event()
-        self._patience = Patience()
-        here = {messages.ENQUEUE_CRAWL: self._look_for_work, messages.CALL_WEBHOOKS: self._call_webhooks}
-        parts.waker = messages.WithinWorker(parts.waker, here)
-
-    def start(self, _parent: Any) -> None:
-        for name, work in (
-            ("dispatch", self._dispatch),
-            ("ended attempts", self._conclude),
-            ("eggs", self._bring_eggs),
-            ("retention", self._remove),
-            ("datasets", self._fold),
-            ("running datasets", self._watch),
-            ("exports", self._export),
-            ("daily sums", self._adopt),
-        ):
-            threading.Thread(target=self._keep_on, args=(work,), name=name, daemon=True).start()
-
-    def stop(self, _parent: Any) -> None:
-        self._ended.set()
-        if Dispatch in self._parts:
-            # posts under way are still recorded; another worker repeats deliveries of eggs
-            self._parts[Dispatch].close()
-            self._parts[ScrapydClient].close()
-        if EndedAttempts in self._parts:
-            self._parts[EndedAttempts].loop.close()
-        if Folding in self._parts:
-            self._parts[Folding].close()
-        if Exporting in self._parts:
-            self._parts[Exporting].close()
-
-    terminate = stop
-
-    def _keep_on(self, work: Callable[[], object]) -> None:
-        while not self._ended.is_set():
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - a store that cannot be reached may come back
-                log.warning("own_work_failed", work=work.__name__, error=str(error), kind=type(error).__name__)
-            self._ended.wait(LOOK_SECONDS)
-
-    def _dispatch(self) -> None:
-        """Run the dispatcher's loop until the worker ends."""
-        self._parts[Dispatch].loop.run()
-
-    def _look_for_work(self, *job_ids: str) -> None:
-        self._parts[Dispatch].loop.wake(*job_ids)
-
-    def _call_webhooks(self, *_: str) -> None:
-        self._parts[Webhooks].look()
-
-    def _conclude(self) -> None:
-        self._parts[EndedAttempts].loop.run()
-
-    def _bring_eggs(self) -> None:
-        with self._patience.round():
-            delivery = self._parts[EggDelivery]
-            for wanted in self._parts[EggWatch].wanted(delivery.may_have):
-                delivery.bring_soon(wanted)
-
-    def _fold(self) -> None:
-        """Begin to fold due runs into their datasets."""
-        with within(VERDICT_SECONDS):
-            self._parts[Folding].look()
-        self._ended.wait(FOLD_SECONDS)
-
-    def _export(self) -> None:
-        """Begin to write due exports."""
-        with within(VERDICT_SECONDS):
-            self._parts[Exporting].look()
-        self._ended.wait(EXPORT_SECONDS)
-
-    def _watch(self) -> None:
-        """Look at runs of datasets that have not ended yet."""
-        with within(VERDICT_SECONDS):
-            self._parts[RunWatch].look()
-        self._ended.wait(WATCH_SECONDS)
-
-    def _adopt(self) -> None:
-        """Add jobs that ended in an older release to the daily sums and groups of errors. Jobs that end now are added
-        when they are announced.
-        """
-        if not self._parts[EndedRuns].adopt(ADOPTED):
-            self._ended.wait(ADOPT_SECONDS)
-
-    def _remove(self) -> None:
-        """Remove data whose retention is over. Rounds of several workers may overlap."""
-        # no pause while rounds do not finish; otherwise data could be added faster than it is removed
-        while self._parts[Retention].run() and not self._ended.is_set():
-            log.info("retention_continues")
-        self._ended.wait(RETENTION_SECONDS)
 
 
 # --- the base of all tasks: their log lines carry the correlation id of the message

@@ -21,7 +21,7 @@ from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL, EventPublisher
 from gateway.signals.webhooks import Webhooks
 from gateway.stores.redis import dedupe_key
-from gateway.worker.app import EndedAttempts
+from gateway.worker.ended_attempts import EndedAttempts
 
 
 def running(platform: Platform, **fields: Any) -> Job:
