@@ -45,6 +45,7 @@ def from_timestamp(seconds: float) -> datetime:
 
 
 def utc_now() -> datetime:
+    """This machine's time."""
     return truncate(datetime.now(UTC))
 
 

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 
 class Closable(Protocol):
+    """An object that the container closes at its end."""
+
     def close(self) -> object: ...
 
 

@@ -269,8 +269,8 @@ def fork_minded(
     and of the process.
 
     When the process has ended, the minder kills everything that it has left behind; `rights` gives it the rights to
-    do so. Then the minder ends with the process's status; its CPU time includes that of all these processes. On
-    systems without minders, both ids are those of the process. Raises `OSError`.
+    do so. Then the minder ends with the process's status, and its CPU time includes all these processes. On systems
+    without minders, both ids are the process's. Raises `OSError`.
     """
     if not CAN_MIND:
         pid = os.fork()

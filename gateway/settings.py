@@ -250,7 +250,8 @@ class NodeSettings(_Base):
     node_url: HttpUrl | None = None
     #: A folder that the nodes of this machine share. Each node has a subfolder `<NODE_NAME>-<n>`.
     nodes_dir: Path | None = None
-    #: A range of user ids, `first-last`, of which each project gets one. `crawler.node.keeper` starts such a node.
+    #: A range of user ids, `first-last`. Each project gets one of them. A node with this setting must be started by
+    #: `crawler.node.keeper`.
     node_uids: str | None = None
     #: How many crawls may run at once on this node.
     node_slots: int = Field(default=8, ge=1, le=1000)

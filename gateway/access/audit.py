@@ -83,6 +83,8 @@ class AuditFilter(NamedTuple):
 
 
 class AuditStore:
+    """The collection `audit`."""
+
     def __init__(self, database: Database[Document]) -> None:
         self._audit = database["audit"]
         self._documents = Documents(self._audit, reader(AuditEntry))

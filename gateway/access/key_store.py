@@ -42,6 +42,8 @@ MOST_PROJECTS, _NAMED = 20, 10
 
 
 class KeyStore:
+    """The collection `keys`."""
+
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._keys = database["keys"]
         self._documents = Documents(self._keys, read_key)
@@ -201,6 +203,8 @@ FIRST = "first"
 
 
 class Issued(NamedTuple):
+    """A new key, with its token."""
+
     key: ApiKey
     #: The token is not stored, so it can be shown only once.
     token: Token
@@ -208,6 +212,8 @@ class Issued(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class KeyIssue:
+    """Makes new keys."""
+
     _keys: KeyStore
     _clock: Clock = utc_now
 

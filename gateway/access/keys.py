@@ -47,6 +47,8 @@ _INCLUDED = {
 
 
 class ApiKey(NamedTuple):
+    """A key, as it is known to gateways: without its secret."""
+
     id: str
     user_id: str
     scopes: frozenset[Scope]
@@ -195,15 +197,18 @@ def _parts(text: str, prefix: str, count: int) -> list[str] | None:
 
 
 def new_token(key_id: str | None = None) -> Token:
+    """A new random token, for a new key."""
     return Token(key_id or secrets.token_hex(_ID_BYTES), secrets.token_hex(_SECRET_BYTES))
 
 
 def read_token(text: str) -> Token | None:
+    """The token in this text; `None` if the text is not a token."""
     parts = _parts(text, _KEY_PREFIX, 2)
     return Token(*parts) if parts else None
 
 
 def digest(secret: str) -> str:
+    """The SHA-256 of a secret, in hex."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -220,6 +225,8 @@ _SESSION_ID_BYTES = 12
 
 
 class ConsoleSession(NamedTuple):
+    """A session of the console: what its cookie contains."""
+
     key_id: str
     id: str
     #: Seconds since the epoch.
@@ -254,6 +261,7 @@ def open_session(key: ApiKey, now: datetime, lifetime: timedelta, seal: Seal) ->
 
 
 def read_session(text: str) -> ConsoleSession | None:
+    """The session in this cookie; `None` if the text is not a session. Its signature is not checked."""
     parts = _parts(text, _SESSION_PREFIX, 4)
     if parts is None or not parts[2].isdigit():
         return None
@@ -274,6 +282,8 @@ _STREAM_PREFIX = "st"
 
 
 class StreamToken(NamedTuple):
+    """A token that opens the live log of one job."""
+
     key_id: str
     #: Seconds since the epoch.
     expires: int
@@ -292,11 +302,13 @@ class StreamToken(NamedTuple):
 
 
 def sign(key: ApiKey, job_id: str, now: datetime, seal: Seal) -> StreamToken:
+    """A token for the log of this job."""
     expires = int((now + LIFETIME).timestamp())
     return StreamToken(key.id, expires, seal.sign(key, "stream", job_id, expires))
 
 
 def read_stream_token(text: str) -> StreamToken | None:
+    """The stream token in this text; `None` if it is not one. Its signature is not checked."""
     parts = _parts(text, _STREAM_PREFIX, 3)
     if parts is None or not parts[1].isdigit():
         return None

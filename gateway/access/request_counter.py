@@ -44,6 +44,8 @@ class Left(NamedTuple):
 
 
 class Verdict(NamedTuple):
+    """Whether a request is allowed, and what its caller has left."""
+
     #: One for each limit.
     left: Sequence[Left]
     #: Seconds after which to ask again; `None` if the request is allowed.

@@ -96,7 +96,7 @@ class ViewStore:
 
     @state_change("saved_views.undefault")
     def undefault(self, user_id: str, of: ListName) -> None:
-        """Let the list have no default any more."""
+        """Remove the default of this list of the user."""
         Repeating(self._views).update_many({"user_id": user_id, "list": of}, {"$unset": {"default_at": ""}})
 
     @state_change("saved_views.delete")
@@ -157,5 +157,6 @@ class SavedViews:
 
 
 def default_of(views: list[SavedView]) -> SavedView | None:
+    """The default among these views of one list; `None` if there is none."""
     chosen = [(view.default_at, view) for view in views if view.default_at is not None]
     return max(chosen, key=lambda one: one[0])[1] if chosen else None

@@ -57,6 +57,7 @@ def put_requirements(egg: Path, requirements: bytes) -> None:
 
 
 def not_an_egg(why: str) -> InvalidRequestError:
+    """The error for an uploaded file that is not an egg."""
     detail = {"field": "egg", "reason": Reason.EGG_UNREADABLE}
     return InvalidRequestError("egg", f"is not an egg: {why}", detail=detail)
 
@@ -71,7 +72,7 @@ class _Said(BaseModel):
     log: str = ""
     #: Distributions that are not declared, and that a lenient node has added.
     added: tuple[str, ...] = ()
-    #: The day (ISO) as of which a lenient node has chosen all versions; empty if it has chosen today's.
+    #: The day (ISO) whose newest versions a lenient node has installed; empty if it has installed today's.
     as_of: str = ""
     #: Packages that are newer than their pinned versions, because these cannot be built.
     raised: tuple[str, ...] = ()
@@ -117,6 +118,8 @@ def _warnings(said: _Said) -> Iterator[str]:
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Dependencies:
+    """Asks the living nodes how they have installed a version's requirements."""
+
     _nodes: NodeStore
     _eggs: EggStore
     _scrapyd: ScrapydClient

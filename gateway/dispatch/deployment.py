@@ -44,6 +44,8 @@ _TRIES = 5
 
 
 class NodeAnswer(NamedTuple):
+    """A node's answer to a deployment."""
+
     node: str
     accepted: bool
     #: How many spiders the egg has; 0 if the node did not accept it.
@@ -76,6 +78,8 @@ class NodeAnswer(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Deployment:
+    """Deploys eggs to all living nodes."""
+
     _nodes: NodeStore
     _eggs: EggStore
     _copies: EggCopies
@@ -189,6 +193,8 @@ _MOST_UPDATED = 200
 
 
 class NodeRemoval(NamedTuple):
+    """Whether a version could be removed from a node."""
+
     node: str
     #: Whether the version is gone from the node.
     removed: bool
@@ -198,6 +204,8 @@ class NodeRemoval(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Undeployment:
+    """Deletes versions from MongoDB and from all nodes."""
+
     _nodes: NodeStore
     _eggs: EggStore
     _releases: Releases

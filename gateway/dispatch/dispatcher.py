@@ -134,6 +134,10 @@ class _Planned(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Dispatch:
+    """The dispatcher of a worker: assigns waiting jobs to nodes, posts their attempts, and asks nodes that have not
+    answered.
+    """
+
     _jobs: JobStore
     _queue: JobQueue
     _holds: HoldStore
@@ -445,7 +449,7 @@ class Dispatch:
             self.loop.wake()
         return released
 
-    # --- what is overdue
+    # --- overdue jobs
 
     def see_to_overdue(self, apart: Isolation) -> None:
         """Attend to pending jobs whose nodes have not answered, or that are to be stopped."""

@@ -59,6 +59,8 @@ MayHave = Callable[[Egg, str], bool]
 
 
 class EggNeed(NamedTuple):
+    """An egg that waiting jobs need."""
+
     egg: Egg
     #: Whether the jobs that need it use a browser.
     render: bool
@@ -69,6 +71,8 @@ class EggNeed(NamedTuple):
 
 
 class EggNeeds:
+    """Finds the eggs that waiting jobs need, and tells users why these jobs wait."""
+
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
@@ -115,6 +119,8 @@ class EggNeeds:
 
 
 class WantedEgg(NamedTuple):
+    """An egg that is to be delivered to a node, or removed from it."""
+
     node: str
     egg: Egg
     #: The user whose jobs wait for it; empty for a replacement or a removal.
@@ -123,6 +129,8 @@ class WantedEgg(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class EggWatch:
+    """Finds the eggs that are to be delivered to nodes or removed from them."""
+
     _eggs: EggStore
     _copies: EggCopies
     _needs: EggNeeds
@@ -222,12 +230,16 @@ class EggRefusal(NamedTuple):
 
 
 class DeployFailures(Protocol):
+    """What records that nodes have refused an egg."""
+
     def refused(self, refusal: EggRefusal) -> None:
         """Record the refusal. Never raises. May be called any number of times for the same egg."""
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class EggDelivery:
+    """Delivers eggs to nodes, and removes them, in the background."""
+
     _eggs: EggStore
     _copies: EggCopies
     _needs: EggNeeds

@@ -68,6 +68,8 @@ class Patience:
 
 @define(eq=False, repr=False)
 class Step:
+    """One kind of repeated work, and when it is due."""
+
     name: str
     #: Does the step, and handles its things one after the other through the given `Isolation`.
     run: Callable[[Isolation], object]
@@ -80,6 +82,8 @@ class Step:
 
 
 class Steps:
+    """Runs the steps that are due, each in a thread."""
+
     def __init__(
         self,
         steps: Sequence[Step],

@@ -30,6 +30,8 @@ from gateway.stores.mongo import Document
 
 
 class WaitingStore:
+    """Counts waiting jobs, and users' schedules and their runs."""
+
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
         self._schedules = database["schedules"]
@@ -99,6 +101,10 @@ class _Kind(Enum):
 
 @define(eq=False, repr=False, slots=False)
 class Admission:
+    """Decides whether another job or schedule may be inserted. The methods that start with `room` take a place for
+    the block in which it is inserted; those that start with `require` only check.
+    """
+
     _waiting: WaitingStore
     _quotas: Quotas = field(factory=Quotas)
     _clock: Clock = utc_now
@@ -121,7 +127,9 @@ class Admission:
             yield
 
     def room_for_later(self, user_id: str) -> AbstractContextManager[None]:
-        """As `room`, for a job with a later start time. It takes its place now; at that time it is not checked."""
+        """As `room`, for a job with a later start time. It takes its place now, and is not checked again when it
+        starts.
+        """
         return self._places(user_id, _Kind.WAITING)
 
     @contextmanager
@@ -135,17 +143,17 @@ class Admission:
         return self._places(user_id, _Kind.SCHEDULES)
 
     def require_room(self, user_id: str) -> None:
-        """Raises as `room` does, and takes no place."""
+        """Raise as `room` does if there is no place, without taking one."""
         self._require(user_id, _Kind.WAITING)
         if self._queue and (waiting := self._queue.full()) is not None:
             raise QueueFullError(waiting, self._queue.most, _ask_again())
 
     def require_room_for_later(self, user_id: str) -> None:
-        """Raises as `room_for_later` does, and takes no place."""
+        """Raise as `room_for_later` does if there is no place, without taking one."""
         self._require(user_id, _Kind.WAITING)
 
     def require_room_for_schedule(self, user_id: str) -> None:
-        """Raises as `room_for_schedule` does, and takes no place."""
+        """Raise as `room_for_schedule` does if there is no place, without taking one."""
         self._require(user_id, _Kind.SCHEDULES)
 
     def look(self) -> Look:
@@ -190,7 +198,9 @@ class Admission:
 
 
 class Look:
-    """How many runs users' schedules may still begin. Each `Look` counts again, as several beats fire schedules."""
+    """How many runs the schedules of users may still begin. Each `Look` counts again, because several beats fire
+    schedules.
+    """
 
     def __init__(self, count: Callable[[_Kind, str, int], int], quotas: Quotas) -> None:
         limits = {_Kind.WAITING: quotas.waiting, _Kind.BEGUN: quotas.begun}
@@ -199,7 +209,9 @@ class Look:
         self._counts: dict[tuple[_Kind, str], int] = {}
 
     def take(self, user_id: str) -> str | None:
-        """Take a place for one more run. Returns why there is no place; `None` if there is. Raises `PyMongoError`."""
+        """Take a place for one more run. Returns `None` if there was one, otherwise why not. Raises
+        `PyMongoError`.
+        """
         for kind, limit in self._limits.items():
             if (kind, user_id) not in self._counts:
                 self._counts[kind, user_id] = self._count(kind, user_id, limit + _BEYOND)

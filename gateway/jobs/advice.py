@@ -36,11 +36,15 @@ class Place(StrEnum):
 
 
 class Remedy(NamedTuple):
+    """One thing that somebody can do, and where."""
+
     words: str
     place: Place | None = None
 
 
 class Advice(NamedTuple):
+    """What is wrong with a job, and what can be done about it."""
+
     what: str
     steps: tuple[Remedy, ...]
     #: Path of the page of the documentation that says more. The gateway serves it below `/help/`.

@@ -1,9 +1,9 @@
 """Budgets of API keys: how much all crawls of one key together may use on one day (UTC).
 
-Each key has a document for each day. Its field `used` is the sum of what ended crawls have used and what is reserved
-for crawls that have not ended. One compare-and-set on the document admits a crawl: it increases `used`, and notes the
-reservation under the job's id. So a crawl has one reservation, however often its request is repeated, and every
-reserved amount has a known job.
+Each key has a document for each day. Its field `used` is the sum of the amounts that ended crawls have used, and of
+the amounts that are reserved for other crawls. One compare-and-set on the document admits a crawl: it increases
+`used`, and notes the reservation under the job's id. So a crawl has one reservation, however often its request is
+repeated, and every reserved amount has a known job.
 
 The reservation decides what a job may use: an attempt gets what is left of it, and a node gets no attempt without
 one. If a job's reservation was lost, or made long before the job was inserted, the job makes a new one or does not
@@ -60,6 +60,8 @@ def in_minutes(amounts: Amounts) -> dict[str, int]:
 
 
 class Reservation(BaseModel):
+    """What is reserved for one job in the budget of one day."""
+
     at: datetime
     #: What is left for further attempts.
     left: Amounts

@@ -52,6 +52,8 @@ class Action(StrEnum):
 
 
 class Deletes(Protocol):
+    """What deletes an ended job with everything that belongs to it. Raises `ConflictError`, `JobNotFoundError`."""
+
     def delete(self, job_id: str) -> None: ...
 
 
@@ -90,6 +92,8 @@ class Asked(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class BulkActs:
+    """Carries out actions on all jobs that match a filter."""
+
     _queries: JobQueries
     _cancellation: Cancellation
     _resubmission: Resubmission

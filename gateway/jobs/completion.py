@@ -41,6 +41,8 @@ PAUSE_LIMIT = timedelta(days=7)
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Completion:
+    """Ends, retries, pauses and settles jobs."""
+
     _jobs: JobStore
     _nodes: NodeStore
     _queue: JobQueue

@@ -87,6 +87,8 @@ return 0
 
 
 class Entry(NamedTuple):
+    """What a dedupe key contains: the job that answers the request."""
+
     job_id: str
     #: Milliseconds since the epoch at which the key was first claimed.
     at_ms: int

@@ -269,6 +269,8 @@ class StepKind(StrEnum):
 
 
 class PastStep(BaseModel, extra="forbid"):
+    """One step in a job's history."""
+
     at: datetime
     kind: StepKind
     #: Why the job waits, for `WAITS`.

@@ -32,6 +32,7 @@ from gateway.stores.redis import ALL_EVENTS, job_channel
 
 
 def correlation_of(job: Job) -> str:
+    """The correlation id of the job's log lines and messages."""
     return job.correlation_id or job.id
 
 
@@ -65,11 +66,13 @@ def log_event(attempt: int, entries: Sequence[LogEntry], each: Sequence[bytes]) 
 
 
 def progress_event(attempt: int, progress: Progress) -> bytes:
+    """The message with an attempt's progress."""
     data = progress.model_dump(mode="json", exclude={"at", "can_go_on", "hosts"})
     return orjson.dumps({"kind": "progress", "attempt": attempt, "data": data})
 
 
 def status_data(job: Job) -> dict[str, Any]:
+    """What clients that watch a job get about its status."""
     data: dict[str, Any] = {"status": job.status.value, "attempt": job.attempt}
     if job.status is JobStatus.SCHEDULED:
         data["next_run"] = to_iso(job.not_before)
@@ -83,6 +86,7 @@ def status_data(job: Job) -> dict[str, Any]:
 
 
 def status_message(job: Job) -> dict[str, Any]:
+    """The message with the job's present status."""
     about = {"job_id": job.id, "user_id": job.user_id, "project": job.spec.project}
     return {"kind": "status", **about, "data": status_data(job)}
 

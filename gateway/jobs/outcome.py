@@ -49,6 +49,8 @@ _MAX_WORDS = 500
 
 
 class Outcome(NamedTuple):
+    """How an attempt ended, and whether a retry makes sense."""
+
     status: JobStatus
     reason: Reason
     message: str

@@ -120,12 +120,14 @@ class Pace(NamedTuple):
     """Numbers per second, over the last minute."""
 
     done: float
-    #: New requests.
+    #: Requests that the crawl has newly found.
     found: float
     items: float
 
 
 class Estimate(NamedTuple):
+    """When a crawl will end at its present pace."""
+
     at: datetime
     #: What ends the crawl: no request is left, or one of its limits is reached.
     reckoned_by: Reckoned

@@ -128,6 +128,8 @@ class JobOrder(StrEnum):
 
 
 class JobsPage(NamedTuple):
+    """One page of a list."""
+
     jobs: list[ListedJob]
     #: Cursor of the next page; `None` on the last page.
     next: str | None
@@ -164,6 +166,8 @@ class JobPoint(NamedTuple):
 
 
 class JobPoints(NamedTuple):
+    """The points of a chart."""
+
     points: list[JobPoint]
     #: Whether points were left out because there are too many.
     is_sample: bool
@@ -172,6 +176,8 @@ class JobPoints(NamedTuple):
 
 
 class JobsCounted(NamedTuple):
+    """How many jobs were counted, perhaps not all."""
+
     number: int
     #: Cursor at which to continue; `None` at the end.
     next: str | None = None
@@ -288,7 +294,7 @@ class JobQueries:
         """
         wanted = self._narrowed(wanted)
         leads, _ = self._leads(wanted)
-        # the parts are ranges of the creation time, so several alternatives cannot lead and are only checked
+        # an index finds the parts by a single condition and the creation time; several alternatives are only checked
         lead = leads if len(leads) == 1 else [{}]
         checked = [_DECIDED, *_checked(wanted, lead)]
         began, size = self._monotonic(), FIRST_LOOK
@@ -535,7 +541,9 @@ class JobQueries:
             query["user_id"] = {"$gt": found["user_id"]}
 
     def _first_jobs(self, user_id: str, turns: int, before: datetime) -> int:
-        """How many jobs the user starts in this many turns; one more if the user's next job ranks before `before`."""
+        """How many jobs the user starts in this number of turns. If the job after them has a rank below `before`, it
+        counts, too.
+        """
         waiting = {**FREE_TO_START, "user_id": user_id}
         ahead = self._jobs.count_documents({**waiting, "rank": {"$lt": before}}, limit=turns + 1)
         if ahead > turns or not turns:
@@ -731,6 +739,8 @@ class JobWithHolds(NamedTuple):
 
 
 class JobSweeps:
+    """Queries for the sweep and the dispatcher, about the jobs of all users."""
+
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
@@ -799,6 +809,8 @@ _FIELDS = (
 
 
 class EndedJob(NamedTuple):
+    """The fields of an ended job from which figures are made."""
+
     id: str
     project: str
     spider: str

@@ -56,6 +56,8 @@ class SetAside(Documents[Model]):
 
 
 class JobDocuments(SetAside[Job]):
+    """The collection `jobs`, read as whole jobs."""
+
     def __init__(self, database: Database[Document]) -> None:
         super().__init__(database["jobs"], reader(Job))
 

@@ -29,6 +29,8 @@ log = structlog.get_logger()
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Resubmission:
+    """Makes new jobs that run ended jobs again."""
+
     _jobs: JobStore
     _sites: SiteStore
     _dedupe: DedupeRelease

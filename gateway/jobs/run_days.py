@@ -160,6 +160,8 @@ _NONE = RunTotals()
 
 
 class DayTotals(NamedTuple):
+    """The sums of one day."""
+
     day: datetime
     totals: RunTotals
 
@@ -175,10 +177,12 @@ class RunHistory(NamedTuple):
 
 
 def spider_subject(project: str, spider: str) -> str:
+    """The subject of a spider's sums."""
     return f"{project}/{spider}"
 
 
 def subjects_of(job: AnyRun) -> dict[RunSubject, str]:
+    """The subjects of the sums that count the job, by kind."""
     spec = job.spec
     found = {
         RunSubject.PROJECT: spec.project,
@@ -190,6 +194,7 @@ def subjects_of(job: AnyRun) -> dict[RunSubject, str]:
 
 
 def day_of(moment: datetime) -> datetime:
+    """The beginning of the day (UTC) of this time."""
     return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
@@ -269,6 +274,8 @@ class RunDays(AddedOnce[RunDay]):
 
 
 class UserSpider(NamedTuple):
+    """A spider, with the user whose jobs are meant."""
+
     user_id: str
     #: `<project>/<spider>`.
     subject: str

@@ -78,6 +78,8 @@ class RequestedCrawl(NamedTuple):
 
 
 class Receipt(NamedTuple):
+    """The job that answers a request."""
+
     job_id: str
     #: Whether the job existed before this request.
     cached: bool

@@ -31,6 +31,8 @@ class MomentKind(StrEnum):
 
 
 class Moment(NamedTuple):
+    """One entry of a timeline."""
+
     at: datetime
     kind: MomentKind
     #: The end of a state that lasts (`scheduled`, `waiting`, `started`, `paused`); `None` while it lasts.

@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 class Line(NamedTuple):
-    """An entry of the log. Its logger is that of the line which it continues, if it has none of its own."""
+    """An entry of the log. If it has no logger of its own, its logger is the one of the line that it continues."""
 
     attempt: int
     entry: LogEntry
@@ -115,6 +115,8 @@ class Segment(NamedTuple):
 
 
 class LinesFound(NamedTuple):
+    """The result of a search."""
+
     segments: list[Segment]
     #: The position up to which the log was searched. Without a `next`, this was the end of the range or of the log.
     end: Position
@@ -129,6 +131,8 @@ class LinesFound(NamedTuple):
 
 
 class LogIndex(NamedTuple):
+    """How many lines a log has, and where the wanted ones are."""
+
     found: LinesFound
     #: All lines of the log, wanted or not.
     counts: LineCounts
@@ -306,12 +310,14 @@ def _live_segment(lines: list[Line], count: int) -> Segment:
 
 
 def all_lines(chunk: LogChunk) -> Iterator[Line]:
+    """All lines of the chunk."""
     entries, _ = split_entries(chunk.data, chunk.start, chunk.head_level, final=True)
     raws = (chunk.data[entry.start - chunk.start : entry.end - chunk.start] for entry in entries)
     return _owned(chunk.attempt, entries, chunk.head_logger or "", raws)
 
 
 def wanted_lines(chunk: LogChunk, wanted: LogFilter) -> Iterator[Line]:
+    """The lines of the chunk that the filter accepts."""
     # to split a chunk into lines takes much longer than to search its bytes
     if (chunk.lines and not wanted.count(chunk.lines)) or (wanted.text and not wanted.has_text(chunk.data)):
         return iter(())

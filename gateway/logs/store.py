@@ -41,6 +41,8 @@ _MAX_COUNTS = 100
 
 
 class LogChunk(NamedTuple):
+    """A part of an attempt's log, as one document stores it."""
+
     job_id: str
     attempt: int
     #: Byte offsets in the attempt's log; a chunk begins and ends at line boundaries.
@@ -78,6 +80,8 @@ def count_lines(entries: Iterable[LogEntry], head_logger: str | None) -> LineCou
 
 
 class LogStore:
+    """The collection `logs`."""
+
     def __init__(self, database: Database[Document]) -> None:
         self._logs = database["logs"]
 

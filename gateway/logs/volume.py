@@ -28,6 +28,8 @@ class LevelLines(NamedTuple):
 
 
 class LogVolume(NamedTuple):
+    """How many lines of each level were written when."""
+
     #: Seconds from one time to the next.
     step: int
     #: The oldest first.

@@ -43,6 +43,8 @@ def process_name(kind: str) -> str:
 
 
 class ProcessHeartbeat(NamedTuple):
+    """What a gateway, worker or beat last reported about itself."""
+
     name: str
     at: datetime
     #: Seconds that the clock of the process's machine was ahead of MongoDB's.
@@ -62,6 +64,8 @@ class ProcessHeartbeat(NamedTuple):
 
 
 class HeartbeatStore:
+    """The collection `heartbeats`."""
+
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         # determined at the start, because another version may be installed while the process runs
         self._version = version("discoverybot")

@@ -41,6 +41,8 @@ class Wish(NamedTuple):
 
 
 class Holder(NamedTuple):
+    """An attempt that holds a resource."""
+
     attempt: str
     #: Identifies the worker's decision that took the hold.
     token: str
@@ -48,6 +50,8 @@ class Holder(NamedTuple):
 
 
 class Usage(NamedTuple):
+    """How a resource is used."""
+
     #: How many attempts hold the resource.
     used: int
     #: How often it was ever taken. If this number is unchanged, no attempt has taken it meanwhile.
@@ -62,6 +66,8 @@ _USAGE = {"used": 1, "taken": 1, "freed_at": 1, SET_ASIDE: 1}
 
 
 class Held(NamedTuple):
+    """A resource with its holders."""
+
     resource: str
     holders: Sequence[Holder]
     usage: Usage
@@ -218,6 +224,8 @@ class HoldStore:
 
 
 class HoldDocuments(Documents[Model]):
+    """The collection `holds`. A document that cannot be read is set aside."""
+
     @state_change("holds.set_aside")
     def _note(self, found: Unreadable) -> None:
         super()._note(found)

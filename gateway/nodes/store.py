@@ -52,6 +52,8 @@ _SLOTS, _BROWSERS = node_resource(""), browser_resource("")
 
 
 class Failure(NamedTuple):
+    """A failure of a node."""
+
     why: str
     #: When the failed work began. All failures of work that began before a failure was known count as one.
     began_at: datetime
@@ -220,6 +222,8 @@ class Node(Beat):
 
 
 class NodeStore:
+    """The collection `nodes`."""
+
     def __init__(
         self, database: Database[Document], clock: Clock = utc_now, node_list: NodeList = EVERY_NODE
     ) -> None:

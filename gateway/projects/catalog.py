@@ -240,6 +240,8 @@ class _Listing:
 
 @define(eq=False, repr=False, slots=False)
 class SpiderCatalog:
+    """All projects, versions and spiders that can be run. It is cached, and read again after each deployment."""
+
     _store: SpiderStore
     _versions: VersionStore
     _allowed_networks: Sequence[Network] = ()

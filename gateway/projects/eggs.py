@@ -113,6 +113,8 @@ class EggDamagedError(Exception):
 
 
 class DescribedEgg(NamedTuple):
+    """A version, with its spiders as far as they are known."""
+
     egg: Egg
     #: `None` if the version was deleted.
     content_id: str | None
@@ -120,6 +122,8 @@ class DescribedEgg(NamedTuple):
 
 
 class EggStore:
+    """The collections `eggs` and `egg_chunks`."""
+
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._eggs = database["eggs"]
         self._kept = Documents(self._eggs, read_egg)
@@ -316,6 +320,8 @@ class EggCopy(BaseModel):
 
 
 class EggCopies:
+    """The collection `egg_copies`."""
+
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._copies = database["egg_copies"]
         self._documents = Documents(self._copies, reader(EggCopy))
@@ -481,12 +487,14 @@ class Revision:
 
 
 class SpiderStore:
+    """The collection `spiders`."""
+
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._spiders = database["spiders"]
         self._documents = Documents(self._spiders, self._read)
         self._eggs = EggStore(database)
-        #: The spiders that were last read, so that they are not parsed again: those of nodes by their text, and those
-        #: of eggs.
+        #: The spiders of nodes (by their stored text) and of eggs that were last read, so that they are not parsed
+        #: again.
         self._read_before: dict[str, SpiderInfo] = {}
         self._described_before: list[DescribedEgg] = []
         self._revision = Revision(database)

@@ -153,6 +153,8 @@ class ProjectConfig(BaseModel):
 
 
 class ProjectStore:
+    """The collection `projects`."""
+
     def __init__(self, database: Database[Document]) -> None:
         self._projects = database["projects"]
         self._documents = Documents(self._projects, reader(ProjectConfig))
@@ -188,6 +190,8 @@ class ProjectStore:
 
 
 class NewVariable(NamedTuple):
+    """What a variable is to be."""
+
     #: `None` if the variable keeps its value.
     value: str | None
     secret: bool = False

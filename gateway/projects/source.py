@@ -24,6 +24,8 @@ _IN_MEMORY = 4 << 20
 
 
 class SourceFile(NamedTuple):
+    """A text file of an egg."""
+
     path: str
     text: str
     #: Whether the text is only the beginning of the file.
@@ -31,6 +33,8 @@ class SourceFile(NamedTuple):
 
 
 class Source(NamedTuple):
+    """The text files of an egg, as far as there is room for them."""
+
     files: list[SourceFile]
     #: The paths of further texts, for which there was no room.
     left_out: list[str]

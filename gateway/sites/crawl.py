@@ -129,6 +129,8 @@ _FIELDS |= {"params.pagination_type": "pagination_type", "params.selectors": "se
 
 @define(eq=False, repr=False, slots=False)
 class SiteCheck:
+    """Checks the records of sites and targets."""
+
     _catalog: SpiderCatalog
     _allowed_networks: Sequence[Network] = ()
 
@@ -238,6 +240,8 @@ def _blame(field: str, error: InvalidRequestError) -> NoReturn:
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class SiteOrders:
+    """Makes the orders for runs of sites and targets."""
+
     _sites: SiteStore
     _targets: TargetStore
     _catalog: SpiderCatalog

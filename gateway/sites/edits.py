@@ -83,6 +83,8 @@ class Wanted(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class SiteSchedules:
+    """The schedules that belong to sites and targets."""
+
     _schedules: ScheduleStore
     _edits: ScheduleEdits
     _clock: Clock = utc_now
@@ -154,6 +156,8 @@ Record = TypeVar("Record", Site, Target)
 
 
 class Scheduled(NamedTuple, Generic[Record]):
+    """A site or target, with its schedule."""
+
     record: Record
     schedule: Schedule | None
 
@@ -173,6 +177,8 @@ class _Service:
 
 
 class SiteService(_Service):
+    """Creates, changes and deletes sites."""
+
     def get(self, name: str) -> Scheduled[Site]:
         """The site and its schedule. Raises `SiteNotFoundError`."""
         return self._scheduled([self._sites.get(name)])[0]
@@ -272,6 +278,8 @@ _TARGET_BUSY = "the target keeps changing; ask again"
 
 
 class TargetService(_Service):
+    """Creates, changes and deletes targets."""
+
     def get(self, target: str) -> Scheduled[Target]:
         """The target with this id, or this number as text, and its schedule. Raises `TargetNotFoundError`."""
         return self._scheduled([self._targets.get(target)])[0]
@@ -369,6 +377,8 @@ YOUNG = timedelta(seconds=5)
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class SiteUpkeep:
+    """Finds and aligns schedules that do not match their site or target."""
+
     _sites: SiteService
     _targets: TargetService
     _clock: Clock = utc_now

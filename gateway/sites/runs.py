@@ -38,6 +38,8 @@ class SiteRun(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class RunRecords:
+    """Finds runs of sites by their ids."""
+
     _jobs: JobStore
     _sites: SiteStore
 
@@ -84,6 +86,8 @@ class RequestedRun(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Scraping:
+    """Starts runs of sites that clients ask for."""
+
     _sites: SiteStore
     _orders: SiteOrders
     _jobs: JobStore

@@ -18,6 +18,8 @@ from gateway.stores.mongo import Document, Repeating
 
 
 class CounterStore:
+    """The collection `counters`, from which numbers are taken."""
+
     def __init__(self, database: Database[Document]) -> None:
         self._counters = database["counters"]
 
@@ -32,6 +34,8 @@ class CounterStore:
 
 
 class SiteStore:
+    """The collection `sites`."""
+
     def __init__(self, database: Database[Document]) -> None:
         self._sites = database["sites"]
         self._documents = Documents(self._sites, reader(Site))
@@ -86,6 +90,8 @@ _KEPT = {"_id", "last_scheduled"}
 
 
 class TargetStore:
+    """The collection `targets`."""
+
     def __init__(self, database: Database[Document]) -> None:
         self._targets = database["targets"]
         self._documents = Documents(self._targets, reader(Target))

@@ -67,6 +67,7 @@ class HintQueue(Queue):
 
 
 def dead_letter_name(queue_name: str) -> str:
+    """The name of the queue's dead-letter queue."""
     return f"{queue_name}.dead"
 
 

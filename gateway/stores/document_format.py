@@ -21,6 +21,8 @@ from gateway.stores.mongo import Document, connect
 
 
 class Format(NamedTuple):
+    """The formats of a version."""
+
     #: The highest format that this version understands. A release already understands the format that the next
     #: release writes, so that both can run side by side, and an upgrade can be undone.
     understood: int

@@ -53,6 +53,7 @@ class Unreadable(NamedTuple):
 
 
 def reader(kind: type[Kind]) -> Reader[Kind]:
+    """A function that reads documents as this model, and ignores unknown fields."""
     return partial(kind.model_validate, extra="ignore")
 
 
@@ -192,6 +193,7 @@ class Documents(Generic[Model]):
 
 @state_change("unreadable.note")
 def note(database: Database[Document], found: Unreadable) -> None:
+    """Record an unreadable document in the collection `unreadable`."""
     name = f"{found.collection}/{found.id}"
     noted = {"collection": found.collection, "document": found.id, "problem": found.problem}
     try:
@@ -233,6 +235,7 @@ def page(
 
 
 def cursor_of(moment: datetime, identity: str) -> str:
+    """The cursor of the entry with this time and id."""
     return f"{(moment - _EPOCH) // timedelta(milliseconds=1)}-{identity}"
 
 
@@ -252,6 +255,7 @@ def up_to(cursor: str, field: str = "created_at", *, newest_first: bool = True) 
 
 
 def moment_of(cursor: str) -> datetime:
+    """The time in the cursor. Raises `InvalidRequestError`."""
     return _place(cursor)[0]
 
 

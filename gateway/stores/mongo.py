@@ -314,6 +314,7 @@ def of_job(job_id: str) -> Document:
 
 
 def of_jobs(job_ids: Iterable[str]) -> Document:
+    """As `of_job`, for several jobs."""
     return {"$or": [of_job(job_id) for job_id in job_ids]}
 
 

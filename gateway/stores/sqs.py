@@ -15,6 +15,8 @@ require_names("kombu", SQS.Channel, "_on_messages_ready")
 
 
 class Channel(SQS.Channel):
+    """kombu's channel, which ignores an empty list of messages."""
+
     def _on_messages_ready(self, queue: str, qname: str, messages: Any) -> int:
         """Ignore the empty list that kombu passes if SQS cannot be reached: kombu's own code fails on this list, and
         the worker would end.
@@ -23,6 +25,8 @@ class Channel(SQS.Channel):
 
 
 class Transport(SQS.Transport):
+    """kombu's transport, for which refusals of SQS are lost connections."""
+
     Channel = Channel
     #: `ClientError` includes refusals (no such queue, no permission), so that the next connection declares the queue.
     connection_errors = (*SQS.Transport.connection_errors, ClientError)

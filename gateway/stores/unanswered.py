@@ -21,6 +21,8 @@ _calls: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_MOST)
 
 
 class Unanswered(NamedTuple):
+    """Recent calls that a store did not answer."""
+
     store: str
     calls: int
     #: Seconds from the first call to the last.
@@ -30,10 +32,12 @@ class Unanswered(NamedTuple):
 
 
 def note_unanswered(store: str) -> None:
+    """Record that this store has just not answered a call."""
     _calls[store].append(steady_seconds())
 
 
 def lately_unanswered() -> list[Unanswered]:
+    """The unanswered calls of the last minute, by store."""
     now = steady_seconds()
     recent = {store: [at for at in calls.copy() if now - at <= _KEPT] for store, calls in _calls.copy().items()}
     return [Unanswered(store, len(ats), ats[-1] - ats[0], now - ats[-1]) for store, ats in recent.items() if ats]
