@@ -35,7 +35,9 @@ class Bulk(NamedTuple):
         """Count the jobs, ask, and act on them. Raises `ApiError`, `Exit`."""
         if and_schedules and "host" not in wanted:
             raise typer.BadParameter("says what to do about the schedules of a --host", param_hint="--and-schedules")
-        crawling = Crawling.of(api, wanted) if self.action == "cancel" and "host" in wanted else Crawling([], [])
+        crawling = (
+            CrawlsAgain.of(api, wanted) if self.action == "cancel" and "host" in wanted else CrawlsAgain([], [])
+        )
         pausing = crawling.schedules if and_schedules else []
         asked: Record = {"filter": {**wanted, **self.filter}, "action": self.action}
         counted_jobs: Record = api.post("/jobs/bulk", json=asked)
@@ -69,7 +71,7 @@ class Bulk(NamedTuple):
             out.print(f"{counted(len(paused), 'schedule')} paused")
 
 
-class Crawling(NamedTuple):
+class CrawlsAgain(NamedTuple):
     """The active schedules that crawl a host: those that can be paused, and the sites that have the others."""
 
     schedules: list[str]

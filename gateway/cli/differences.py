@@ -33,6 +33,9 @@ def compare(*, job_id: str, other: str | None, as_json: bool, url: str | None, *
     if as_json:
         print_json(answer)
         return
+    if answer["other_job_id"] is None:
+        err.print("there is no run before it that ended well: name one to compare it with")
+        return
     if answer["differences"]:
         cells: dict[str, Cell] = {"type": _change, "item": _key_or_item, "different": _what_differs}
         out.print(new_table(_DIFFERENT, answer["differences"], **cells))

@@ -56,12 +56,12 @@ class SeenItems:
 class ComparedItems(NamedTuple):
     before: SeenItems
     now: SeenItems
-    new: int
-    changed: int
-    removed: int
-    same: int
+    new: int = 0
+    changed: int = 0
+    removed: int = 0
+    same: int = 0
     #: Some of the changed, new and removed ones, in this order.
-    examples: list[DifferentItem]
+    examples: Sequence[DifferentItem] = ()
 
 
 @define(eq=False, repr=False, slots=False)

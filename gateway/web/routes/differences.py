@@ -9,11 +9,10 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.access.keys import Scope
-from gateway.datasets.comparing import MOST_COMPARED, ComparedItems, DifferentItem, ItemComparing, ItemsKey
+from gateway.datasets.comparing import MOST_COMPARED, ComparedItems, DifferentItem, ItemComparing, ItemsKey, SeenItems
 from gateway.datasets.content import URL_FIELD
 from gateway.datasets.plan import RunItems
 from gateway.datasets.store import DatasetStore
-from gateway.errors import ConflictError
 from gateway.items.items import ItemStore
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
@@ -86,8 +85,10 @@ _EXAMPLE: JsonDict = {
 
 
 class ItemDifferences(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
-    job_id: str
-    other_job_id: str = Field(description="The run that it is compared with.")
+    job_id: str | None = Field(description="The job; for a schedule its run, null before the first one.")
+    other_job_id: str | None = Field(
+        description="The run that it is compared with; null if there is none before it that ended well."
+    )
     key: list[str] = Field(description="The fields that make two items the same item.")
     compared: int = Field(
         description=f"How many items of the run were compared: the first {MOST_COMPARED:,} at most."
@@ -106,7 +107,7 @@ class ItemDifferences(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     differences: list[ItemDifferenceView] = Field(description="Changed items first, then new ones and removed ones.")
 
 
-_RESPONSES: Responses = problems(404, 409, 503)
+_RESPONSES: Responses = problems(404, 503)
 
 
 @router.get("/jobs/{job_id}/differences", summary="What is new or gone since another run", responses=_RESPONSES)
@@ -120,29 +121,29 @@ def get_item_differences(job_id: JobId, query: Annotated[DifferencesQuery, Query
     with mongo_errors():
         if job is not None and query.other_job_id is None:
             other = next(iter(parts[JobQueries].runs_before(job, 1)), None)
-        if job is None or other is None:
-            raise ConflictError("there is no run before it that ended well: say with which one to compare it")
         key = _key(job, query.key, parts)
+        if job is None or other is None:
+            return _view(job, None, key, ComparedItems(SeenItems(is_whole=True), SeenItems(is_whole=True)))
         before, now = (RunItems(parts[ItemStore], one.id, one.newest) for one in (other, job))
         found = parts[ItemComparing].compare(before, now, key, query.limit)
     return _view(job, other, key, found)
 
 
-def _key(job: Job, asked: str | None, parts: GatewayParts) -> ItemsKey:
+def _key(job: Job | None, asked: str | None, parts: GatewayParts) -> ItemsKey:
     """The fields that were asked for, else those of the dataset."""
     fields = tuple(name for part in (asked or "").split(",") if (name := part.strip()))
-    order = job.spec.dataset
-    dataset = parts[DatasetStore].look(job.user_id, order.name) if order else None
+    order = job.spec.dataset if job else None
+    dataset = parts[DatasetStore].look(job.user_id, order.name) if job and order else None
     if dataset is None:
         return ItemsKey(fields)
     return ItemsKey(fields or dataset.key, dataset.ignore)
 
 
-def _view(job: Job, other: Job, key: ItemsKey, found: ComparedItems) -> ItemDifferences:
+def _view(job: Job | None, other: Job | None, key: ItemsKey, found: ComparedItems) -> ItemDifferences:
     both = (found.before, found.now)
     return ItemDifferences(
-        job_id=job.id,
-        other_job_id=other.id,
+        job_id=job and job.id,
+        other_job_id=other and other.id,
         key=list(key.fields or (URL_FIELD,)),
         compared=found.now.read,
         other_compared=found.before.read,

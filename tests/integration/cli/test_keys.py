@@ -196,6 +196,7 @@ def test_a_key_for_projects_is_made_and_listed_with_them(run: Run, environment: 
     database = connect(environment["MONGO_URI"])
     ProjectStore(database).put(ProjectConfig(id="news", rev=1, settings_json='{"RETRY_TIMES": 0}'))
     JobStore(database).insert(make_job(project="shop"))
+    database.client.close()
     of_projects = ("--project", "shop", "--project", "news")
     made = run("keys", "create", "--user", "carol", "--scope", "read_all", *of_projects, "--json")
     assert made.returncode == 0, made.stderr

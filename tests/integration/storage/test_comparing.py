@@ -44,12 +44,8 @@ def page(number: int, **fields: Any) -> dict[str, Any]:
 
 def test_items_are_compared_by_their_urls(items: ItemStore) -> None:
     before = [page(1, price=1), page(2, price=2), page(3, price=3.0, at="2027-06-01T09:00:00Z")]
-    # the same address, and the same values in another form
-    now = [
-        page(4),
-        {"url": "HTTP://shop.example:80/3", "price": 3, "at": "2027-06-01T11:00:00+02:00"},
-        page(1, price=9),
-    ]
+    # the same values in another form
+    now = [page(4), page(3, price=3, at="2027-06-01T11:00:00+02:00"), page(1, price=9)]
     found = compared(items, before, now)
     assert counts(found) == (1, 1, 1, 1)
     changed, new, removed = found.examples

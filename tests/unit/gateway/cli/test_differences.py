@@ -43,6 +43,11 @@ def test_the_items_of_two_runs_are_compared(gateway: StandIn, run: Run) -> None:
     assert json.loads(run("jobs", "compare", JOB, "--json").stdout) == FOUND
 
 
+def test_a_run_without_another_before_it_says_so(gateway: StandIn, run: Run) -> None:
+    gateway.says(f"GET /jobs/{JOB}/differences", Answer(200, {**FOUND, "other_job_id": None}))
+    assert "there is no run before it that ended well" in run("jobs", "compare", JOB).stderr
+
+
 def test_what_was_not_compared_is_said(gateway: StandIn, run: Run) -> None:
     partly = {**FOUND, "differences": [], "is_whole": False, "repeated": 2, "without_key": 1}
     gateway.says(f"GET /jobs/{JOB}/differences", Answer(200, partly))

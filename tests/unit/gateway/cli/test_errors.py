@@ -41,7 +41,7 @@ def test_one_error_is_shown_with_its_example_and_runs(gateway: StandIn, run: Run
     assert done.returncode == 0, done.stderr
     for words in (
         "no price on page 7",
-        "2027-06-01 2.0",
+        "2027-06-01 09:03 2.0",
         "https://a.example/7",
         "1-20480",
         "new",
