@@ -113,17 +113,26 @@ _TAGS = [
     {"name": "schedules", "description": "Repeat crawls, and see what became of each occurrence."},
     {"name": "datasets", "description": "Items across runs, and the changes that each run has made."},
     {"name": "sites", "description": "Sites to search, what to search for and how often; and searches at once."},
-    {"name": "signals", "description": "Webhooks and alerts, and the result of each call."},
-    {"name": "firecrawl", "description": "Routes for clients of Firecrawl."},
+    {
+        "name": "webhooks",
+        "description": "Receivers of events, their secrets, and the result of each call.",
+    },
+    {"name": "alerts", "description": "Rules about runs and the platform, and what they have found."},
+    {"name": "errors", "description": "What goes wrong in crawls, grouped by kind of error."},
+    {"name": "spiders", "description": "Which spiders there are, and how their runs have gone."},
+    {"name": "projects", "description": "Deployed versions of code, with their variables and settings."},
+    {"name": "nodes", "description": "The machines that crawl."},
+    {"name": "health", "description": "The platform's health: checks, the queue, metrics."},
+    {"name": "access", "description": "Keys, browser sessions, and the audit log."},
     {"name": "console", "description": "What the console stores for its users."},
-    {"name": "platform", "description": "Projects, nodes, keys, and the platform's health."},
+    {"name": "firecrawl", "description": "Routes for clients of Firecrawl."},
 ]
 
 # order matters: routes such as `/jobs/queue/status` come before `/jobs/{job_id}`
 _ROUTERS = (
     # first, because routes are searched in this order, and `POST /crawl` has to be fast
     *(crawl.router, reference.router),
-    *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router),
+    *(sites.router, scrape.router, jobs.health_router, jobs.router, logs.router, logs.token_router),
     log_search.router,
     *(items.router, fields.router, differences.router, requests.router, files.router, job_history.router),
     datasets.router,

@@ -25,7 +25,7 @@ from gateway.console.formats import count
 from gateway.console.job import tab
 from gateway.console.jobs import LAST, read_query
 from gateway.console.pages import Pages, Viewer, page
-from gateway.error_groups.error_group import DAYS_KEPT, GONE_DAYS, ErrorState
+from gateway.error_groups.error_group import DAYS_KEPT, GONE_DAYS, ErrorGroupState
 from gateway.error_groups.store import ErrorGroupStore
 from gateway.jobs.job import JobStatus, ListedJob
 from gateway.jobs.run_days import day_of
@@ -36,12 +36,12 @@ from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.error_groups import (
     RUNS_LOOKED_AT,
     ErrorGroupId,
-    get_error,
-    list_errors,
-    list_job_errors,
+    get_error_group,
+    list_error_groups,
+    list_job_error_groups,
     runs_of,
 )
-from gateway.web.schemas.error_group import DayErrorsView, ErrorExampleView, ErrorPage, ErrorsQuery
+from gateway.web.schemas.error_group import ErrorGroupDayView, ErrorGroupExampleView, ErrorGroupPage, ErrorsQuery
 
 router = Pages()
 
@@ -75,7 +75,9 @@ class ErrorsPageQuery(ErrorsQuery):
 @needs(Scope.READ, by_project=True)
 def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
     asked, problems = read_query(ErrorsPageQuery, request)
-    found = list_errors(asked.resolved(), parts, caller) if not problems else ErrorPage(errors=[], next=None)
+    found = (
+        list_error_groups(asked.resolved(), parts, caller) if not problems else ErrorGroupPage(errors=[], next=None)
+    )
     given = asked.model_dump(mode="json", exclude_defaults=True, exclude={"after", "user_id"})
     return page(
         request,
@@ -85,7 +87,7 @@ def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
         problems=problems,
         given=given,
         views=_VIEWS,
-        states=[one.value for one in ErrorState],
+        states=[one.value for one in ErrorGroupState],
         spans=list(LAST),
         sparks=_sparks(found, parts),
     )
@@ -94,7 +96,7 @@ def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
 @router.page("/console/errors/{error_id}")
 @needs(Scope.READ)
 def error_page(error_id: ErrorGroupId, request: Request, parts: Parts, caller: Called) -> Response:
-    error = get_error(error_id, parts, caller)
+    error = get_error_group(error_id, parts, caller)
     with mongo_errors():
         jobs = runs_of(parts[ErrorGroupStore].get(error_id), parts)
     return page(
@@ -113,7 +115,7 @@ def error_page(error_id: ErrorGroupId, request: Request, parts: Parts, caller: C
 @router.page("/console/jobs/{job_id}/errors")
 @needs(Scope.READ)
 def errors_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
-    told, viewer = list_job_errors(job_id, parts), Viewer.of(request)
+    told, viewer = list_job_error_groups(job_id, parts), Viewer.of(request)
     return tab(
         request,
         job_id,
@@ -127,8 +129,8 @@ def errors_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 def of_spider(project: str, spider: str, parts: GatewayParts, caller: Caller) -> dict[str, Any]:
     """The context of a spider's page about its errors."""
-    query = ErrorsQuery(project=project, spider=spider, state=ErrorState.OPEN, limit=_OF_SPIDER)
-    found = list_errors(query, parts, caller)
+    query = ErrorsQuery(project=project, spider=spider, state=ErrorGroupState.OPEN, limit=_OF_SPIDER)
+    found = list_error_groups(query, parts, caller)
     return {"errors": found, "sparks": _sparks(found, parts)}
 
 
@@ -140,7 +142,7 @@ class ErrorPlaces(NamedTuple):
     url: str
 
 
-def places_of(example: ErrorExampleView, viewer: Viewer) -> ErrorPlaces:
+def places_of(example: ErrorGroupExampleView, viewer: Viewer) -> ErrorPlaces:
     job, log, requests = f"/console/jobs/{example.job_id}", "", ""
     if example.position is not None:
         attempt, _, start = example.position.partition("-")
@@ -152,11 +154,13 @@ def places_of(example: ErrorExampleView, viewer: Viewer) -> ErrorPlaces:
     return ErrorPlaces(log, requests, example.url if is_link else "")
 
 
-def _sparks(found: ErrorPage, parts: GatewayParts) -> dict[str, DayPicture]:
+def _sparks(found: ErrorGroupPage, parts: GatewayParts) -> dict[str, DayPicture]:
     return {one.error_id: _picture(one.days, parts, GONE_DAYS, SMALL_STEP, SMALL_HEIGHT) for one in found.errors}
 
 
-def _picture(days: Sequence[DayErrorsView], parts: GatewayParts, number: int, step: int, height: int) -> DayPicture:
+def _picture(
+    days: Sequence[ErrorGroupDayView], parts: GatewayParts, number: int, step: int, height: int
+) -> DayPicture:
     """A chart of how often the error occurred on each of `number` days, up to today."""
     today = day_of(parts.clock()).date()
     most = max((one.count for one in days), default=0)

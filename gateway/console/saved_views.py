@@ -14,7 +14,7 @@ from gateway.console.pages import Pages
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.routes.saved_views import ViewId, ViewOfList, viewer_of
+from gateway.web.routes.saved_views import SavedViewOfList, ViewId, viewer_of
 
 router = Pages()
 
@@ -38,7 +38,7 @@ def own_views(of: ListName, request: Request, parts: GatewayParts, caller: Calle
     # not to a view with an empty query, which would lead here again
     if first is not None and not request.query_params and QueryParams(first.query):
         return RedirectResponse(first.address)
-    return OwnViews(of, [ViewOfList.of(view, user, first).model_dump(mode="json") for view in found])
+    return OwnViews(of, [SavedViewOfList.of(view, user, first).model_dump(mode="json") for view in found])
 
 
 @router.page("/console/views/{view_id}")

@@ -20,7 +20,7 @@ from gateway.jobs.run_days import day_of
 DAYS_KEPT, RUNS_KEPT = 90, 50
 
 
-class ErrorState(StrEnum):
+class ErrorGroupState(StrEnum):
     OPEN = "open"
     #: A user has marked it as resolved. It is open again once it occurs in a run that began later.
     RESOLVED = "resolved"
@@ -28,7 +28,7 @@ class ErrorState(StrEnum):
     IGNORED = "ignored"
 
 
-class ErrorMark(StrEnum):
+class ErrorGroupMark(StrEnum):
     """How a group appears in a run that has it."""
 
     #: No earlier run has it.
@@ -88,7 +88,7 @@ class ErrorGroup(Counting, extra="ignore"):
     name: str
     place: str
     message: str
-    state: ErrorState = ErrorState.OPEN
+    state: ErrorGroupState = ErrorGroupState.OPEN
     first: ErrorRun
     last: ErrorRun
     #: When the last run ended. Groups are sorted by this.
@@ -129,20 +129,20 @@ class ErrorGroup(Counting, extra="ignore"):
         # short, as a job may have fifty
         return f"e/{self.id[:12]}"
 
-    def mark_for(self, job_id: str) -> ErrorMark:
+    def mark_for(self, job_id: str) -> ErrorGroupMark:
         """How the group appears in a run that was added to it."""
         if self.first.job_id == job_id:
-            return ErrorMark.NEW
+            return ErrorGroupMark.NEW
         is_back = any(one.is_back and one.job_id == job_id for one in self.recent)
-        return ErrorMark.BACK if is_back else ErrorMark.KNOWN
+        return ErrorGroupMark.BACK if is_back else ErrorGroupMark.KNOWN
 
     def names(self, job_id: str) -> bool:
         """Whether the group still knows the run: the first one, and the last `RUNS_KEPT`."""
         return self.first.job_id == job_id or any(one.job_id == job_id for one in self.recent)
 
-    def mark_for_later(self, run: AnyRun) -> ErrorMark:
+    def mark_for_later(self, run: AnyRun) -> ErrorGroupMark:
         """How the group will appear in a run that is not added yet."""
-        return ErrorMark.BACK if self._is_reopened_by(run) else ErrorMark.KNOWN
+        return ErrorGroupMark.BACK if self._is_reopened_by(run) else ErrorGroupMark.KNOWN
 
     def with_run(self, run: AnyRun, found: FoundErrors, place: int) -> ErrorGroup:
         """The group with a run added that it does not count yet. The counts do not depend on the order of the runs.
@@ -161,11 +161,11 @@ class ErrorGroup(Counting, extra="ignore"):
         if is_last:
             changes |= {"last": seen, "last_seen_at": seen.at, "last_place": place, "example": _example(run, found)}
         if is_back:
-            changes |= {"state": ErrorState.OPEN, "back": seen}
+            changes |= {"state": ErrorGroupState.OPEN, "back": seen}
         return self.model_copy(update=changes)
 
     def _is_reopened_by(self, run: AnyRun) -> bool:
-        if self.state is not ErrorState.RESOLVED or self.resolved is None:
+        if self.state is not ErrorGroupState.RESOLVED or self.resolved is None:
             return False
         return (run.started_at or run.created_at) >= self.resolved.at
 

@@ -20,8 +20,8 @@ from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, 
 from gateway.error_groups.error_group import (
     GONE_DAYS,
     ErrorGroup,
-    ErrorMark,
-    ErrorState,
+    ErrorGroupMark,
+    ErrorGroupState,
     Gone,
     Resolution,
     gone,
@@ -88,7 +88,7 @@ class ErrorFilter(NamedTuple):
     user_id: str | None = None
     project: str | None = None
     spider: str | None = None
-    state: ErrorState | None = None
+    state: ErrorGroupState | None = None
     kind: str | None = None
     #: Seen at this moment or later.
     since: datetime | None = None
@@ -125,7 +125,7 @@ class RunGroup(NamedTuple):
     """A group of one run."""
 
     found: FoundErrors
-    mark: ErrorMark
+    mark: ErrorGroupMark
     #: `None` if the run is not over, or if the group was deleted or never made.
     group: ErrorGroup | None
 
@@ -208,8 +208,8 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         """Delete up to `number` groups of the spider to make room for new ones: groups that are resolved, or were not
         seen for `GONE_DAYS`; the longest unseen first. Returns how many were deleted.
         """
-        quiet = {"state": ErrorState.OPEN, "last_seen_at": {"$lt": self._clock() - timedelta(days=GONE_DAYS)}}
-        query: Document = {**of_spider, "$or": [{"state": ErrorState.RESOLVED}, quiet]}
+        quiet = {"state": ErrorGroupState.OPEN, "last_seen_at": {"$lt": self._clock() - timedelta(days=GONE_DAYS)}}
+        query: Document = {**of_spider, "$or": [{"state": ErrorGroupState.RESOLVED}, quiet]}
         found = self._counting.find(query, {"_id": 1}, sort=[("last_seen_at", ASCENDING)], limit=number)
         query["_id"] = {"$in": [one["_id"] for one in found]}
         return Repeating(self._counting).delete_many(query).deleted_count
@@ -232,7 +232,7 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         stored = self._documents.many(self._counting.find({"_id": {"$in": list(ids)}}))
         by_id = {one.id: one for one in stored}
         counts = {
-            job_id: sum(by_id[one].mark_for(job_id) is not ErrorMark.KNOWN for one in groups if one in by_id)
+            job_id: sum(by_id[one].mark_for(job_id) is not ErrorGroupMark.KNOWN for one in groups if one in by_id)
             for job_id, groups in found.items()
         }
         return {job_id: count for job_id, count in counts.items() if count}
@@ -247,12 +247,12 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
     # --- what people say
 
     @state_change("error_groups.change")
-    def change(self, found: str, state: ErrorState, by: str | None, version: str | None) -> ErrorGroup:
+    def change(self, found: str, state: ErrorGroupState, by: str | None, version: str | None) -> ErrorGroup:
         """Set the state of a group. Raises `ErrorGroupNotFoundError`. Runs that are added at the same time are not
         lost.
         """
         update: Document = {"$set": {"state": state}, "$inc": {"rev": 1}}
-        if state is ErrorState.RESOLVED:
+        if state is ErrorGroupState.RESOLVED:
             resolved = Resolution(at=self._clock(), by=by, version=version)
             update["$set"]["resolved"] = resolved.model_dump(exclude_none=True)
         else:
@@ -316,7 +316,7 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         for one, identity in zip(found, ids, strict=True):
             group = stored.get(identity)
             if group is None:
-                mark = ErrorMark.NEW
+                mark = ErrorGroupMark.NEW
             elif group.names(job.id) or group.mark in job.summed:
                 # the job may have been added after it was read, so the group is asked, too
                 mark = group.mark_for(job.id)

@@ -152,7 +152,7 @@ _LEADS = {
     "MadeEndpoint": _Lead(
         "endpoint_id", "endpoint_id", ("get_endpoint", "test_endpoint", "list_endpoint_deliveries", "delete_endpoint")
     ),
-    "ViewOfList": _Lead("view_id", "view_id", ("get_saved_view", "update_saved_view", "delete_saved_view")),
+    "SavedViewOfList": _Lead("view_id", "view_id", ("get_saved_view", "update_saved_view", "delete_saved_view")),
     "RuleView": _Lead("rule_id", "rule_id", ("get_alert_rule", "update_alert_rule", "delete_alert_rule")),
 }
 

@@ -37,11 +37,30 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web import http_protocol
 from gateway.web.schemas.types import open_schema
 
+#: Problems that an answer lists. There may be fifteen thousand, and the event loop would describe each of them.
+_MOST_PROBLEMS = 20
+
+
+class WrongField(BaseModel):
+    field: str
+    message: str
+
+
+class ProblemDetail(BaseModel, extra="allow"):
+    """Further facts, which differ from code to code."""
+
+    field: str | None = Field(
+        default=None, description="The field or parameter that is wrong.", examples=["start_urls.0"]
+    )
+    problems: list[WrongField] | None = Field(
+        default=None, description=f"Of `invalid_request`: the first {_MOST_PROBLEMS} fields that are wrong."
+    )
+
 
 class ErrorBody(BaseModel):
     code: str = Field(description="Stable, for programs. Later releases may have more.", examples=["job_not_found"])
     message: str = Field(description="For people.", examples=["there is no job '5f0c…'"])
-    detail: Any = Field(description="Further facts; `detail.field` names the wrong field.")
+    detail: ProblemDetail | None = Field(description="`null` if there is no more to say.")
 
 
 class Problem(BaseModel):
@@ -77,12 +96,13 @@ _REFERENCE = "#/components/schemas/{model}"
 def schemas() -> dict[str, Any]:
     """The schemas that the responses of `problems` refer to, for the components of the OpenAPI document."""
     described = Problem.model_json_schema(mode="serialization", ref_template=_REFERENCE)
-    body = described.pop("$defs")["ErrorBody"]
-    code = body["properties"]["code"]
+    parts = described.pop("$defs")
+    body = parts["ErrorBody"]["properties"]
+    code = body["code"]
     known = open_schema({"$ref": _REFERENCE.format(model="ErrorCode")})
-    body["properties"]["code"] = {**known, "description": code["description"]}
+    body["code"] = {**known, "description": code["description"]}
     codes = {"type": "string", "title": "ErrorCode", "enum": sorted(all_codes()), "examples": code["examples"]}
-    return {"ErrorBody": body, "ErrorCode": codes, "Problem": described}
+    return {**parts, "ErrorCode": codes, "Problem": described}
 
 
 def all_codes() -> set[str]:
@@ -151,8 +171,6 @@ _EXAMPLE_CODES = {
 }
 #: Messages about text, whose characters pydantic calls items. No text of ours has a minimum beyond one character.
 _LENGTHS = {"too_short": "must not be empty", "too_long": "must have at most {max_length} characters"}
-#: Problems that an answer lists. There may be fifteen thousand, and the event loop would describe each of them.
-_MOST_PROBLEMS = 20
 #: Parts of a request that pydantic puts before a field's name; we leave them out.
 _PLACES = frozenset({"body", "query", "path", "header", "cookie"})
 

@@ -21,7 +21,7 @@ from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.guard import MALFORMED, WRONG_KEY
 from gateway.web.routes.keys import BUDGET_EXAMPLE, KeyBudgetView, left_of
-from gateway.web.schemas.types import Body, Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
+from gateway.web.schemas.types import Body, Cursor, Name, Open, QueryModel, QueryTime, SearchText, Timestamp, UserId
 
 _KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"
 _VIEW: dict[str, JsonValue] = {
@@ -43,7 +43,7 @@ class SignInRequest(Body, json_schema_extra={"examples": [{"key": _KEY}]}):
 
 class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
     user_id: str | None = Field(description="The user that the caller acts for; `null` while there are no keys.")
-    scopes: list[Scope] = Field(description="What the caller may do, with the scopes that its own include.")
+    scopes: list[Open[Scope]] = Field(description="What the caller may do, with the scopes that its own include.")
     projects: list[str] = Field(description="What it reads is of these projects alone; empty without this limit.")
     key_id: str | None
     expires_at: Timestamp | None = Field(description="When the session ends; without a session, when the key does.")
@@ -69,7 +69,7 @@ class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
 #: Seconds before the answer to a wrong key. Its 192 random bits, not this pause, keep a key from being guessed.
 _SLOW = 0.5
 
-session_router = Router(tags=["platform"])
+session_router = Router(tags=["access"])
 
 
 async def _session(request: Request) -> ConsoleSession | None:
@@ -171,12 +171,12 @@ class AuditQuery(QueryModel):
         default=None,
         description="Only this route, as it is written here: `/jobs/{job_id}/cancel`; or only this command.",
     )
-    kind: AuditKind | None = None
+    kind: AuditKind | None = Field(default=None, description="Only entries of this kind.")
     since: QueryTime | None = Field(
         default=None, description="Only calls at or after this time; RFC 3339 with an offset."
     )
     until: QueryTime | None = Field(default=None, description="Only calls before this time.")
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> AuditFilter:
@@ -188,10 +188,10 @@ class AuditView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
 
     id: str
     at: Timestamp = Field(description="When it was called; for failed logins, the first of them.")
-    kind: AuditKind = Field(description="`login_failed`: the wrong keys that one address sent within an hour.")
+    kind: Open[AuditKind] = Field(description="`login_failed`: the wrong keys that one address sent within an hour.")
     user_id: str | None = Field(description="The user of the key; null while there are no keys.")
     key_id: str | None
-    scope: Scope | None = Field(description="The highest scope of the key.")
+    scope: Open[Scope] | None = Field(description="The highest scope of the key.")
     method: str | None
     route: str | None = Field(description="The route that was called, or the command that was run on the server.")
     resources: dict[str, str] = Field(
@@ -215,7 +215,7 @@ class AuditPage(BaseModel):
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
-audit_router = Router(tags=["platform"])
+audit_router = Router(tags=["access"])
 
 
 @audit_router.get("/audit", summary="Who did what", responses=problems(503))

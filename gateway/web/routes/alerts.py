@@ -33,11 +33,25 @@ from gateway.web.schemas.alert import (
     SilenceRequest,
 )
 
-router = Router(prefix="/alerts", tags=["signals"])
+router = Router(prefix="/alerts", tags=["alerts"])
 
 _NAMES = "|".join(BUILT_IN)
-RuleId = Annotated[str, Path(pattern=f"^([0-9a-f]{{32}}|{_NAMES})$", examples=["4d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])]
-AlertId = Annotated[str, Path(pattern="^[0-9a-f]{32}$", examples=["3e0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])]
+RuleId = Annotated[
+    str,
+    Path(
+        description="As `GET /alerts/rules` has it.",
+        pattern=f"^([0-9a-f]{{32}}|{_NAMES})$",
+        examples=["4d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"],
+    ),
+]
+AlertId = Annotated[
+    str,
+    Path(
+        description="As `GET /alerts` has it.",
+        pattern="^[0-9a-f]{32}$",
+        examples=["3e0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"],
+    ),
+]
 AsUser = Annotated[OfUserQuery, Query()]
 
 

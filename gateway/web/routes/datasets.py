@@ -61,7 +61,7 @@ SCHEMA_TYPE = "application/schema+json"
 
 router = Router(prefix="/datasets", tags=["datasets"])
 
-Name = Annotated[str, Path(pattern=DATASET_NAME, examples=["prices"])]
+Name = Annotated[str, Path(description="The dataset.", pattern=DATASET_NAME, examples=["prices"])]
 #: Not a `job_id`, of which it is looked up whose it is: whether a job exists is not told to who has another dataset.
 RunJob = Annotated[
     str, Path(pattern="^[0-9a-f]{32}$", description="The run's job.", examples=["5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])

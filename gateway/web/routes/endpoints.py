@@ -36,12 +36,19 @@ from gateway.web.schemas.endpoint import (
     WholeDelivery,
 )
 
-router = Router(prefix="/endpoints", tags=["signals"])
-job_router = Router(prefix="/jobs", tags=["signals"])
+router = Router(prefix="/endpoints", tags=["webhooks"])
+job_router = Router(prefix="/jobs", tags=["webhooks"])
 
 _HEX = "^[0-9a-f]{32}$"
-EndpointId = Annotated[str, Path(pattern=_HEX, examples=["7d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])]
-DeliveryId = Annotated[str, Path(pattern=_HEX, examples=["9a0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])]
+EndpointId = Annotated[
+    str, Path(description="As `GET /endpoints` has it.", pattern=_HEX, examples=["7d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])
+]
+DeliveryId = Annotated[
+    str,
+    Path(
+        description="As the list of deliveries has it.", pattern=_HEX, examples=["9a0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"]
+    ),
+]
 
 
 @router.get("", summary="List endpoints", responses=problems(503))

@@ -132,7 +132,7 @@ class SettingsView(BaseModel):
         return cls(project=project, settings=config.settings, **lists)
 
 
-router = Router(prefix="/projects/{project}", tags=["platform"])
+router = Router(prefix="/projects/{project}", tags=["projects"])
 
 
 @router.get("/env", summary="Variables of a project", responses=problems(503))

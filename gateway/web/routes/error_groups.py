@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 
 from gateway.access.keys import Scope
-from gateway.error_groups.error_group import GONE_DAYS, ErrorExample, ErrorGroup, ErrorState, group_id
+from gateway.error_groups.error_group import GONE_DAYS, ErrorExample, ErrorGroup, ErrorGroupState, group_id
 from gateway.error_groups.store import ErrorGroupStore, ErrorOrder, RunGroup
 from gateway.errors import ErrorGroupNotFoundError, InvalidRequestError
 from gateway.jobs.job import GOOD_STATUSES, Job, ListedJob
@@ -22,29 +22,36 @@ from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import problems
 from gateway.web.middleware import note_changes
 from gateway.web.schemas.error_group import (
-    ErrorDetail,
-    ErrorEdit,
-    ErrorExampleView,
-    ErrorPage,
-    ErrorRunView,
+    ErrorGroupDetail,
+    ErrorGroupEdit,
+    ErrorGroupExampleView,
+    ErrorGroupMarkedRun,
+    ErrorGroupPage,
+    ErrorGroupRunView,
+    ErrorGroupView,
     ErrorsQuery,
-    ErrorView,
     JobErrorsView,
     JobErrorView,
-    MarkedRunView,
     what_of,
 )
 
-router = Router(tags=["platform"])
+router = Router(tags=["errors"])
 
-ErrorGroupId = Annotated[str, Path(pattern="^[0-9a-f]{32}$", examples=["2b0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])]
+ErrorGroupId = Annotated[
+    str,
+    Path(
+        description="As `GET /errors` has it.",
+        pattern="^[0-9a-f]{32}$",
+        examples=["2b0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"],
+    ),
+]
 #: Runs of the spider among which the first one without an error is looked for.
 RUNS_LOOKED_AT = 50
 
 
 @router.get("/errors", summary="List errors across runs", responses=problems(503))
 @needs(Scope.READ, by_project=True)
-def list_errors(query: Annotated[ErrorsQuery, Query()], parts: Parts, caller: Called) -> ErrorPage:
+def list_error_groups(query: Annotated[ErrorsQuery, Query()], parts: Parts, caller: Called) -> ErrorGroupPage:
     """Errors of all runs, grouped by what they are: exception, function and message without its values; or status and
     host. The last seen first, unless `sort` says otherwise. A run is added at its end. Pass `next` as `after` for the
     page that follows: with `q`, a page can have fewer than `limit` although others follow.
@@ -55,12 +62,12 @@ def list_errors(query: Annotated[ErrorsQuery, Query()], parts: Parts, caller: Ca
         found, following = store.page(wanted, query.limit, query.after, ErrorOrder(query.sort))
         gone = store.gone(found)
     since = day_of(parts.clock()) - timedelta(days=GONE_DAYS - 1)
-    return ErrorPage(errors=[ErrorView.of(one, gone[one.id], since) for one in found], next=following)
+    return ErrorGroupPage(errors=[ErrorGroupView.of(one, gone[one.id], since) for one in found], next=following)
 
 
 @router.get("/errors/{error_id}", summary="An error across runs", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_error(error_id: ErrorGroupId, parts: Parts, caller: Called) -> ErrorDetail:
+def get_error_group(error_id: ErrorGroupId, parts: Parts, caller: Called) -> ErrorGroupDetail:
     """With its last runs, the first one without it, and where an example is in the log."""
     with mongo_errors():
         group = parts[ErrorGroupStore].get(error_id)
@@ -68,31 +75,33 @@ def get_error(error_id: ErrorGroupId, parts: Parts, caller: Called) -> ErrorDeta
             raise ErrorGroupNotFoundError(error_id)
         jobs = runs_of(group, parts)
         gone = parts[ErrorGroupStore].gone([group])[group.id]
-    shown = ErrorView.of(group, gone)
-    recent = [MarkedRunView(**vars(ErrorRunView.of(one)), mark=group.mark_for(one.job_id)) for one in group.recent]
-    return ErrorDetail(**dict(shown), recent_runs=recent[::-1], gone_since=_first_without(group, jobs))
+    shown = ErrorGroupView.of(group, gone)
+    recent = [
+        ErrorGroupMarkedRun(**vars(ErrorGroupRunView.of(one)), mark=group.mark_for(one.job_id))
+        for one in group.recent
+    ]
+    return ErrorGroupDetail(**dict(shown), recent_runs=recent[::-1], gone_since=_first_without(group, jobs))
 
 
 @router.patch("/errors/{error_id}", summary="Resolve or reopen an error", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
-def update_error(
-    error_id: ErrorGroupId, body: ErrorEdit, request: Request, parts: Parts, caller: Called
-) -> ErrorDetail:
+def update_error_group(
+    error_id: ErrorGroupId, body: ErrorGroupEdit, request: Request, parts: Parts, caller: Called
+) -> ErrorGroupDetail:
     """A resolved one is open again, and marked as `back`, once a run has it that began after it was resolved."""
-    if body.version is not None and body.state is not ErrorState.RESOLVED:
+    if body.version is not None and body.state is not ErrorGroupState.RESOLVED:
         raise InvalidRequestError("version", "is for `resolved` alone")
-    before = get_error(error_id, parts, caller)
+    before = get_error_group(error_id, parts, caller)
     with mongo_errors():
         parts[ErrorGroupStore].change(error_id, body.state, caller.name, body.version)
-    after = get_error(error_id, parts, caller)
+    after = get_error_group(error_id, parts, caller)
     note_changes(request, before, after)
     return after
 
 
-@router.get("/jobs/{job_id}/errors", summary="A job's errors by what they are", tags=["jobs"],
-            responses=problems(404, 503))  # fmt: skip
+@router.get("/jobs/{job_id}/errors", summary="A job's errors by what they are", responses=problems(404, 503))
 @needs(Scope.READ)
-def list_job_errors(job_id: JobId, parts: Parts) -> JobErrorsView:
+def list_job_error_groups(job_id: JobId, parts: Parts) -> JobErrorsView:
     """Those of all its attempts that have ended, and whether each is new, known from earlier runs of the spider, or
     back after it was resolved. What only `print` or another process has written is in the log alone. For a schedule,
     the errors of its present or latest run.
@@ -111,13 +120,13 @@ def runs_of(group: ErrorGroup, parts: GatewayParts) -> list[ListedJob]:
     return parts[JobQueries].page(wanted, RUNS_LOOKED_AT).jobs
 
 
-def _first_without(group: ErrorGroup, jobs: list[ListedJob]) -> ErrorRunView | None:
+def _first_without(group: ErrorGroup, jobs: list[ListedJob]) -> ErrorGroupRunView | None:
     good = [job for job in jobs if job.status in GOOD_STATUSES and job.finished_at]
     later = [job for job in good if job.finished_at and job.finished_at > group.last.at]
     if not later or (len(jobs) == RUNS_LOOKED_AT and all(job.id != group.last.job_id for job in jobs)):
         return None
     first = min(later, key=lambda job: (job.finished_at, job.id))
-    return ErrorRunView(job_id=first.id, version=first.spec.version, at=first.finished_at, count=0)
+    return ErrorGroupRunView(job_id=first.id, version=first.spec.version, at=first.finished_at, count=0)
 
 
 def _of_job(job: Job, told: RunGroup) -> JobErrorView:
@@ -130,7 +139,7 @@ def _of_job(job: Job, told: RunGroup) -> JobErrorView:
         mark=told.mark,
         state=group.state if group else None,
         count=one.count,
-        first_seen=ErrorRunView.of(group.first) if group else None,
+        first_seen=ErrorGroupRunView.of(group.first) if group else None,
         runs=group.runs if group else 0,
-        example=ErrorExampleView.of(example),
+        example=ErrorGroupExampleView.of(example),
     )

@@ -26,7 +26,7 @@ from gateway.web.routes.projects import AnyProjectName
 from gateway.web.routes.run_days import SpiderName
 from gateway.web.schemas.types import Name, QueryModel, Timestamp, UserId
 
-router = Router(tags=["jobs"])
+router = Router()
 
 #: With how many runs a job is compared.
 RUNS_BEFORE = 5
@@ -135,7 +135,9 @@ _RESPONSES: Responses = {
 }
 
 
-@router.get("/jobs/{job_id}/fields", summary="How full the fields of its items are", responses=_RESPONSES)
+@router.get(
+    "/jobs/{job_id}/fields", tags=["jobs"], summary="How full the fields of its items are", responses=_RESPONSES
+)
 @needs(Scope.READ)
 async def get_job_fields(job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts) -> FieldsView:
     """Top-level fields, and those of objects in them, of the items that there are: at most 300. One answer counts for
@@ -234,7 +236,7 @@ class SpiderFieldsQuery(QueryModel):
 
 @router.get(
     "/spiders/{project}/{spider}/fields",
-    tags=["platform"],
+    tags=["spiders"],
     summary="How full fields are from run to run",
     responses=problems(503),
 )

@@ -38,7 +38,7 @@ class FilesQuery(QueryModel):
         default=None,
         description="Only files of this attempt. Default: of all attempts, and of each name the latest.",
     )
-    limit: int = Field(default=100, ge=1, le=1000)
+    limit: int = Field(default=100, ge=1, le=1000, description="The size of a page.")
     after: Annotated[str, Field(min_length=1, max_length=MAX_NAME)] | None = Field(
         default=None, description="The `next` of the previous page."
     )

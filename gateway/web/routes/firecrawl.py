@@ -54,7 +54,15 @@ _MOST_ERRORS = 1000
 _MOST_READS = 10
 _WAITING, _RUNNING = ("scheduled", "pending", "paused"), ("running",)
 
-IdempotencyKey = Annotated[str, Header(alias="x-idempotency-key", max_length=255, pattern="^[!-~]*$")]
+IdempotencyKey = Annotated[
+    str,
+    Header(
+        alias="x-idempotency-key",
+        description="Requests with the same key get the same job.",
+        max_length=255,
+        pattern="^[!-~]*$",
+    ),
+]
 
 
 async def refused(request: Request, error: Exception) -> Response:

@@ -30,7 +30,7 @@ class Liveness(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-router = Router(prefix="/health", tags=["platform"])
+router = Router(prefix="/health", tags=["health"])
 
 
 @router.get(

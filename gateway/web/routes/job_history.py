@@ -128,7 +128,7 @@ def _estimate(job: Job, curves: dict[int, list[Point]], now: datetime) -> Estima
 
 class MomentView(BaseModel):
     at: Timestamp
-    kind: MomentKind
+    kind: Open[MomentKind]
     until: Timestamp | None = Field(
         description="The end of what lasts: `scheduled`, `waiting`, `started`, `paused`. Null if it goes on."
     )
@@ -179,7 +179,7 @@ def get_job_timeline(job_id: JobId, parts: Parts) -> TimelineView:
 
 
 class RunsQuery(QueryModel):
-    limit: int = Field(default=20, ge=1, le=100)
+    limit: int = Field(default=20, ge=1, le=100, description="The size of a page.")
 
 
 class RunsView(BaseModel):

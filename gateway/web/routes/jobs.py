@@ -62,6 +62,7 @@ from gateway.web.schemas.types import (
 )
 
 router = Router(prefix="/jobs", tags=["jobs"])
+health_router = Router(tags=["health"])
 
 #: `GET /jobs/count` counts up to this.
 MOST_COUNTED = 10_000
@@ -145,7 +146,7 @@ async def act_on_jobs(
     return BulkReport.of(body.action, body.expect if body.after is None else None, done)
 
 
-@router.get("/health", summary="The state of the queue", tags=["platform"], responses=problems(503))
+@health_router.get("/jobs/health", summary="The state of the queue", responses=problems(503))
 @needs(Scope.ADMIN)
 def get_jobs_health(parts: Parts) -> JobsHealth:
     with mongo_errors():
@@ -409,10 +410,7 @@ class QueueStatusView(BaseModel):
         )
 
 
-queue_router = Router(tags=["platform"])
-
-
-@queue_router.get(
+@health_router.get(
     "/jobs/queue/status", summary="Waiting jobs, workers, and success rates of sites", responses=problems(503)
 )
 @needs(Scope.ADMIN)
@@ -426,14 +424,14 @@ async def get_queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) 
 
 class DeadLettersQuery(QueryModel):
     user_id: UserId | None = Field(default=None, description="Only jobs of this user.")
-    spider: Name | None = None
+    spider: Name | None = Field(default=None, description="Only jobs of this spider.")
     q: SearchText | None = Field(
         default=None, description="Only jobs with this text in the id, spider, tags, start URLs or message."
     )
     id_prefix: IdPrefix | None = Field(
         default=None, description="Only jobs whose id begins so; at least four digits of it."
     )
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> JobFilter:

@@ -19,7 +19,7 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
-from gateway.web.schemas.types import QueryTime, Text, Timestamp, UserId
+from gateway.web.schemas.types import Open, QueryTime, Text, Timestamp, UserId
 
 BUDGET_EXAMPLE: JsonDict = {
     "limits": {"pages": 500, "minutes": 60, "hosts": None, "bytes": None},
@@ -118,7 +118,7 @@ class KeyView(BaseModel):
 
     key_id: str
     user_id: str
-    scopes: list[Scope]
+    scopes: list[Open[Scope]]
     projects: list[str] = Field(description="What it reads is of these projects alone; empty without this limit.")
     state: KeyState
     note: str | None
@@ -155,7 +155,7 @@ def left_of(key: ApiKey | None, budgets: Budgets) -> BudgetLeft | None:
     return budgets.left({key.id: key.budget})[key.id] if key and key.budget else None
 
 
-router = Router(prefix="/keys", tags=["platform"])
+router = Router(prefix="/keys", tags=["access"])
 
 
 @router.get("", summary="Keys", responses=problems(503))

@@ -73,7 +73,7 @@ class LogLinesQuery(LogStretchQuery):
         le=10**12,
         description="Begin at this line, counted by `level` and `logger`; not with `from`",
     )
-    limit: int = Field(default=500, ge=1, le=5000)
+    limit: int = Field(default=500, ge=1, le=5000, description="The size of a page.")
     max_length: int = Field(default=2000, ge=1, le=1 << 20, description="Characters of a message; the rest is cut")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.access.keys import Scope, sign
@@ -71,35 +71,27 @@ _LOGS_EXAMPLE = (
     'retry: 2000\n\nevent: log\nid: 1-78\ndata: {"ts":"…","level":"INFO","logger":"seo","msg":"Spider opened"}\n\n'
 )
 
-_Logger = Annotated[
+_Level = Annotated[str | None, Query(description="Only lines of this level or higher, `DEBUG` to `CRITICAL`")]
+_Text = Annotated[
     str | None,
-    Query(max_length=500, description="Only lines of this logger, and what follows them; for downloads only"),
+    Query(
+        max_length=MAX_TEXT,
+        description="Only lines with this text in the message or the logger's name, in upper or lower case",
+    ),
 ]
-_Attempt = Annotated[
-    int | None, Query(ge=1, le=999_999, description="Only the log of this attempt; for downloads only")
-]
-
 _FORMATS = {"text": TEXT, "jsonl": NDJSON}
-_Format = Annotated[
-    Literal["text", "jsonl"] | None,
-    Query(alias="format", description="A file to save, regardless of `Accept`, for links in pages"),
-]
 
 router = Router(tags=["jobs"])
 
 
 @router.get(
     "/jobs/{job_id}/logs",
-    summary="Follow the log, or download it",
+    summary="Follow the log",
     response_class=Response,
     responses={
         200: {
-            "description": "Server-sent events from the first line on, or the log so far",
-            "content": {
-                **event_content(LOG, _LOGS_EXAMPLE, or_text=True),
-                TEXT: {"schema": {"type": "string"}},
-                NDJSON: {"schema": {"type": "string"}},
-            },
+            "description": "Server-sent events from the first line on",
+            "content": event_content(LOG, _LOGS_EXAMPLE),
         },
         204: {"description": "The client has received the end of the stream: do not reconnect"},
         **problems(404, 422, 503),
@@ -107,22 +99,14 @@ router = Router(tags=["jobs"])
 )
 @needs(Scope.READ)
 async def follow_job_log(
-    job_id: str,
+    job_id: Annotated[str, Path(description="As `POST /crawl` gave it.", examples=[_JOB])],
     request: Request,
     *,
-    level: Annotated[
-        str | None, Query(description="Only lines of this level or higher, `DEBUG` to `CRITICAL`")
-    ] = None,
-    q: Annotated[
-        str | None,
-        Query(
-            max_length=MAX_TEXT,
-            description="Only lines with this text in the message or the logger's name, in upper or lower case",
-        ),
-    ] = None,
-    logger: _Logger = None,
-    attempt: _Attempt = None,
-    file_format: _Format = None,
+    level: _Level = None,
+    q: _Text = None,
+    logger: Annotated[str | None, Query(max_length=500, include_in_schema=False)] = None,
+    attempt: Annotated[int | None, Query(ge=1, le=999_999, include_in_schema=False)] = None,
+    file_format: Annotated[Literal["text", "jsonl"] | None, Query(alias="format", include_in_schema=False)] = None,
     last_event_id: Annotated[
         str | None, Query(description="For clients that cannot send the header `Last-Event-ID`")
     ] = None,
@@ -130,8 +114,8 @@ async def follow_job_log(
         str | None, Query(description="A token of `POST …/stream-token`, for clients that cannot send a key")
     ] = None,
 ) -> Response:
-    """`Accept: text/event-stream` (also the default) follows the log; `text/plain` and `application/x-ndjson` return
-    the log so far. `Last-Event-ID` resumes a stream after that event.
+    """`Last-Event-ID` resumes a stream after that event. With `Accept: text/plain` or `application/x-ndjson` the
+    answer is that of `/jobs/{job_id}/logs/download`.
     """
     # declared for the API's description; the streams take them from the request, beside headers of the same purpose
     del last_event_id, token
@@ -145,6 +129,39 @@ async def follow_job_log(
         return await streams.response(job_id, request, wanted=wanted)
     download = await streams.download(job_id, media_type, wanted, attempt)
     return download if file_format is None else _to_save(download)
+
+
+@router.get(
+    "/jobs/{job_id}/logs/download",
+    summary="Download the log so far",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The lines, in order",
+            "content": {TEXT: {"schema": {"type": "string"}}, NDJSON: {"schema": {"type": "string"}}},
+        },
+        **problems(404, 422, 503),
+    },
+)
+@needs(Scope.READ)
+async def download_job_log(
+    job_id: JobId,
+    request: Request,
+    *,
+    level: _Level = None,
+    q: _Text = None,
+    logger: Annotated[
+        str | None, Query(max_length=500, description="Only lines of this logger, and what follows them")
+    ] = None,
+    attempt: Annotated[int | None, Query(ge=1, le=999_999, description="Only the log of this attempt")] = None,
+    file_format: Annotated[
+        Literal["text", "jsonl"], Query(alias="format", description="Text as people read it, or an object a line")
+    ] = "text",
+) -> Response:
+    """As a file to save: of a job that goes on, what there is."""
+    streams: EventStreams = request.app.state.event_streams
+    wanted = LineFilter.of(level, q, logger)
+    return _to_save(await streams.download(job_id, _FORMATS[file_format], wanted, attempt))
 
 
 def _to_save(download: Response) -> Response:

@@ -185,7 +185,7 @@ _OF_NODES: tuple[tuple[str, str, Callable[[Node], float]], ...] = (
 )
 
 
-router = Router(tags=["platform"])
+router = Router(tags=["health"])
 
 
 _DESCRIBED: dict[str, Any] = {

@@ -29,7 +29,7 @@ from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
-from gateway.web.schemas.types import Body, QueryModel, Timestamp
+from gateway.web.schemas.types import Body, Open, QueryModel, Timestamp
 
 NodeName = Annotated[
     str, Path(description="As `GET /nodes` has it.", pattern=r"^[^\x00-\x1f\x7f/]{1,255}$", examples=["n1"])
@@ -76,7 +76,7 @@ class NodeView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     name: str
     url: str
     version: str
-    state: NodeState = Field(description="Only a node that is `up` gets new work.")
+    state: Open[NodeState] = Field(description="Only a node that is `up` gets new work.")
     why: str | None = Field(description="Why it is in this state; null if there is nothing to explain.")
     since: Timestamp | None = Field(description="Since when the reason exists.")
     todo: str | None = Field(description="What to do about it.")
@@ -152,7 +152,7 @@ class NodeListView(BaseModel):
     missing: list[MissingView] = Field(description="URLs in `SCRAPYD_URL` with which no node has registered.")
 
 
-router = Router(prefix="/nodes", tags=["platform"])
+router = Router(prefix="/nodes", tags=["nodes"])
 
 
 @router.get("", summary="Crawl nodes", responses=problems(503))
@@ -348,7 +348,7 @@ def _view(node: Node, parts: GatewayParts) -> NodeView:
 
 # --- `/nodes/{node}/scrapyd/`: Scrapyd's own pages, for admins, without the node's password
 
-scrapyd_router = Router(tags=["platform"])
+scrapyd_router = Router(tags=["nodes"])
 
 ConsoleNode = Annotated[str, Path(description="The node's name, as `GET /nodes` shows it.", examples=["n1"])]
 PagePath = Annotated[str, Path(description="The page: empty, `jobs`, `logs/…` or `items/…`.", examples=["jobs"])]

@@ -213,7 +213,7 @@ class SpidersQuery(QueryModel):
     version: Name | None = Field(default=None, description="Only spiders of this version.")
     name: Name | None = Field(default=None, description="Only spiders with this name.")
     q: SearchText | None = Field(default=None, description="Only spiders with this text in their name.")
-    limit: int = Field(default=200, ge=1, le=1000)
+    limit: int = Field(default=200, ge=1, le=1000, description="The size of a page.")
     after: Annotated[str, Field(max_length=1000)] | None = Field(
         default=None, description="The `next` of the previous page."
     )
@@ -304,7 +304,7 @@ class DeployQuery(QueryModel):
     )
 
 
-spiders_router = Router(tags=["platform"])
+spiders_router = Router(tags=["spiders"])
 
 
 @spiders_router.get("/spiders", summary="What can be run", responses=problems(503))
@@ -347,7 +347,7 @@ def _place(cursor: str) -> tuple[str, str, str]:
     return project, name, version
 
 
-projects_router = Router(tags=["platform"])
+projects_router = Router(tags=["projects"])
 
 AnyProjectName = Annotated[
     str, PathParameter(pattern=_PROJECT_NAME, description="A project of `GET /projects`.", examples=["shop"])

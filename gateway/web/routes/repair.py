@@ -24,7 +24,7 @@ from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import problems
-from gateway.web.routes.error_groups import list_job_errors
+from gateway.web.routes.error_groups import list_job_error_groups
 from gateway.web.routes.fields import FieldsQuery, FieldView, read_fields
 from gateway.web.routes.requests import RequestsQuery, RequestView, read_requests
 from gateway.web.schemas.error_group import JobErrorView
@@ -106,7 +106,7 @@ def get_repair_bundle(job_id: JobId, parts: Parts, caller: Called) -> RepairBund
         before = next(iter(parts[JobQueries].runs_before(job, 1)), None)
         before = before and parts[AttemptStore].complete(parts[JobStore].get(before.id))
     pages, _ = read_requests(parts, job.id, RequestsQuery(failed=True, limit=MOST_PAGES))
-    errors = list_job_errors(job.id, parts)
+    errors = list_job_error_groups(job.id, parts)
     fields = [one for one in read_fields(parts, job.id, FieldsQuery(compare="runs")).fields if one.lower]
     source, missing = _source(job, caller, parts)
     found = advice(job)

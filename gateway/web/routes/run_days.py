@@ -22,7 +22,7 @@ from gateway.web.routes.projects import AnyProjectName
 from gateway.web.routes.sites import NamedSite
 from gateway.web.schemas.types import Name, QueryModel, UserId
 
-router = Router(tags=["platform"])
+router = Router()
 
 _SUMS: JsonDict = {
     "runs": 24,
@@ -99,7 +99,9 @@ class RunDaysQuery(QueryModel):
     user_id: UserId | None = Field(default=None, description="Only the jobs of this user.")
 
 
-@router.get("/spiders/{project}/{spider}/days", summary="A spider's runs by day", responses=problems(503))
+@router.get(
+    "/spiders/{project}/{spider}/days", tags=["spiders"], summary="A spider's runs by day", responses=problems(503)
+)
 @needs(Scope.READ)
 def get_spider_days(
     project: AnyProjectName, spider: SpiderName, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
@@ -110,7 +112,7 @@ def get_spider_days(
     return _answer(RunSubject.SPIDER, spider_subject(project, spider), query, parts, caller)
 
 
-@router.get("/projects/{project}/days", summary="A project's runs by day", responses=problems(503))
+@router.get("/projects/{project}/days", tags=["projects"], summary="A project's runs by day", responses=problems(503))
 @needs(Scope.READ)
 def get_project_days(
     project: AnyProjectName, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
@@ -119,7 +121,12 @@ def get_project_days(
     return _answer(RunSubject.PROJECT, project, query, parts, caller)
 
 
-@router.get("/schedules/{schedule_id}/days", summary="A schedule's runs by day", responses=problems(404, 503))
+@router.get(
+    "/schedules/{schedule_id}/days",
+    tags=["schedules"],
+    summary="A schedule's runs by day",
+    responses=problems(404, 503),
+)
 @needs(Scope.READ)
 def get_schedule_days(
     schedule_id: ScheduleId, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
@@ -129,7 +136,7 @@ def get_schedule_days(
     return _answer(RunSubject.SCHEDULE, schedule_id, query, parts, caller)
 
 
-@router.get("/sites/{name}/days", summary="A site's runs by day", responses=problems(503))
+@router.get("/sites/{name}/days", tags=["sites"], summary="A site's runs by day", responses=problems(503))
 @needs(Scope.CRAWL)
 def get_site_days(
     name: NamedSite, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called

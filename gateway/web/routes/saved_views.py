@@ -32,7 +32,7 @@ _VIEW: JsonDict = {
     "created_at": "2027-06-01T09:00:00.000Z",
 }
 _WISH: JsonDict = {"list": "jobs", "name": "Failed in the shop", "query": _QUERY}
-ViewId = Annotated[str, Path(pattern="^[0-9a-f]{32}$", examples=[_ID])]
+ViewId = Annotated[str, Path(description="As `GET /views` has it.", pattern="^[0-9a-f]{32}$", examples=[_ID])]
 #: The query of a page's address: nothing that ends it.
 _QueryText = Annotated[Text, Field(max_length=4000, pattern=r"^[^\s#?]*$")]
 _Name = Annotated[Text, Field(min_length=1, max_length=60)]
@@ -42,7 +42,7 @@ class ViewsQuery(QueryModel):
     list: ListName | None = Field(default=None, description="Only views of this list.")
 
 
-class ViewRequest(Body, json_schema_extra={"examples": [_WISH]}):
+class SavedViewRequest(Body, json_schema_extra={"examples": [_WISH]}):
     list: ListName = Field(description="The page of the console.")
     name: _Name = Field(description="Saving a view under the name of another one of the list replaces that.")
     query: _QueryText = Field(description="The query of the page's address.")
@@ -50,7 +50,7 @@ class ViewRequest(Body, json_schema_extra={"examples": [_WISH]}):
     default: bool = Field(default=False, description="The list begins with it.")
 
 
-class ViewEdit(Body, json_schema_extra={"examples": [{"default": True}]}):
+class SavedViewEdit(Body, json_schema_extra={"examples": [{"default": True}]}):
     """Only what is to be changed."""
 
     query: _QueryText | None = None
@@ -58,7 +58,7 @@ class ViewEdit(Body, json_schema_extra={"examples": [{"default": True}]}):
     default: bool | None = Field(default=None, description="`false`: the list begins with no view.")
 
 
-class ViewOfList(BaseModel, json_schema_extra={"examples": [_VIEW]}):
+class SavedViewOfList(BaseModel, json_schema_extra={"examples": [_VIEW]}):
     view_id: str
     list: ListName
     name: str
@@ -76,46 +76,46 @@ class ViewOfList(BaseModel, json_schema_extra={"examples": [_VIEW]}):
         return cls(view_id=view.id, **shown, default=is_default, own=own, page_url=f"/console/views/{view.id}")
 
 
-class ViewList(BaseModel):
-    views: list[ViewOfList]
+class SavedViewList(BaseModel):
+    views: list[SavedViewOfList]
 
 
 @router.get("", summary="List saved views", responses=problems(503))
 @needs(Scope.READ)
-def list_saved_views(query: Annotated[ViewsQuery, Query()], parts: Parts, caller: Called) -> ViewList:
+def list_saved_views(query: Annotated[ViewsQuery, Query()], parts: Parts, caller: Called) -> SavedViewList:
     """The caller's, in the order in which they were made; at most a hundred."""
     user = viewer_of(caller)
     found = parts[SavedViews].of_user(user)
     defaults = {one: default_of([view for view in found if view.list is one]) for one in ListName}
     wanted = [view for view in found if query.list in {None, view.list}]
-    return ViewList(views=[ViewOfList.of(view, user, defaults[view.list]) for view in wanted])
+    return SavedViewList(views=[SavedViewOfList.of(view, user, defaults[view.list]) for view in wanted])
 
 
 @router.post("", summary="Save a view", responses=problems(409, 413, 503))
 @needs(Scope.READ)
-def create_saved_view(body: ViewRequest, parts: Parts, caller: Called) -> ViewOfList:
+def create_saved_view(body: SavedViewRequest, parts: Parts, caller: Called) -> SavedViewOfList:
     user = viewer_of(caller)
     fields = body.model_dump(include={"query", "shared"})
     # a view that is saved again without being the default leaves the default as it is
     saved = parts[SavedViews].save(user, body.list, body.name, default=body.default or None, **fields)
-    return ViewOfList.of(saved, user, parts[SavedViews].default(user, body.list))
+    return SavedViewOfList.of(saved, user, parts[SavedViews].default(user, body.list))
 
 
 @router.get("/{view_id}", summary="A saved view", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> ViewOfList:
+def get_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> SavedViewOfList:
     """One of the caller's, or one that somebody shares."""
     user, found = viewer_of(caller), parts[SavedViews].get(view_id, caller.may_see)
-    return ViewOfList.of(found, user, parts[SavedViews].default(user, found.list))
+    return SavedViewOfList.of(found, user, parts[SavedViews].default(user, found.list))
 
 
 @router.patch("/{view_id}", summary="Change a saved view", responses=problems(403, 404, 413, 503))
 @needs(Scope.READ)
-def update_saved_view(view_id: ViewId, body: ViewEdit, parts: Parts, caller: Called) -> ViewOfList:
+def update_saved_view(view_id: ViewId, body: SavedViewEdit, parts: Parts, caller: Called) -> SavedViewOfList:
     found = _own(view_id, parts[SavedViews], caller)
     fields = body.model_dump(include={"query", "shared"}, exclude_none=True)
     saved = parts[SavedViews].change(found, default=body.default, **fields)
-    return ViewOfList.of(saved, viewer_of(caller), parts[SavedViews].default(found.user_id, found.list))
+    return SavedViewOfList.of(saved, viewer_of(caller), parts[SavedViews].default(found.user_id, found.list))
 
 
 @router.delete("/{view_id}", status_code=204, summary="Delete a saved view", responses=problems(403, 404, 503))

@@ -208,7 +208,7 @@ class SitesQuery(QueryModel):
     enabled: QueryBoolean | None = Field(
         default=None, description="Only enabled ones (`true`), or only disabled ones (`false`)."
     )
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Annotated[Text, Field(max_length=100)] | None = Field(
         default=None, description="The `next` of the previous page."
     )
@@ -404,7 +404,7 @@ class TargetsQuery(QueryModel):
     enabled: QueryBoolean | None = Field(
         default=None, description="Only enabled ones (`true`), or only disabled ones (`false`)."
     )
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Annotated[str, Field(pattern="^[0-9]{1,15}$")] | None = Field(
         default=None, description="The `next` of the previous page."
     )

@@ -23,7 +23,7 @@ _SECRET: JsonDict = {
     "previous_until": "2027-06-02T09:00:00.000Z",
 }
 
-router = Router(prefix="/webhooks", tags=["platform"])
+router = Router(prefix="/webhooks", tags=["webhooks"])
 
 
 class SecretQuery(QueryModel):

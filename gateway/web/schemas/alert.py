@@ -13,7 +13,7 @@ from gateway.signals.alert_rules import AlertCondition, AlertRule, Grouping, Qui
 from gateway.signals.alerts import Alert
 from gateway.signals.rule_book import RulePreview
 from gateway.web.schemas.endpoint import FilterBody
-from gateway.web.schemas.types import Body, Cursor, Name, QueryBoolean, QueryModel, QueryTime, Timestamp, UserId
+from gateway.web.schemas.types import Body, Cursor, Name, Open, QueryBoolean, QueryModel, QueryTime, Timestamp, UserId
 
 _RULE_ID = "4d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
 _ALERT_ID = "3e0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
@@ -114,7 +114,7 @@ class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
     name: str
     when: AlertCondition
     filter: FilterBody
-    group_by: Grouping
+    group_by: Open[Grouping]
     to: list[str]
     quiet: QuietHours | None
     silenced_until: Timestamp | None = Field(description="`null` unless it is silenced now.")
@@ -150,7 +150,7 @@ class RulePreviewQuery(QueryModel):
 
 
 class IncidentView(BaseModel, json_schema_extra={"examples": [_INCIDENT]}):
-    group_by: Grouping
+    group_by: Open[Grouping]
     group: str
     since: Timestamp
     until: Timestamp | None = Field(description="`null` while it lasts.")
@@ -184,7 +184,7 @@ class AlertView(BaseModel, json_schema_extra={"examples": [_ALERT]}):
     rule_id: str
     rule: str = Field(description="The rule's name.")
     user_id: str = Field(description="Empty for what is of the platform.")
-    group_by: Grouping
+    group_by: Open[Grouping]
     group: str
     firing: bool
     since: Timestamp | None = Field(description="Since when it is so, or was at last.")
@@ -219,7 +219,7 @@ class AlertsQuery(QueryModel):
     firing: QueryBoolean | None = Field(
         default=None, description="Only those that fire now, or only those that do not."
     )
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 

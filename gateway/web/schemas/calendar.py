@@ -74,7 +74,7 @@ class CalendarQuery(QueryModel):
     )
     user_id: UserId | None = Field(default=None, description="Only schedules of this user.")
     site: Name | None = Field(default=None, description="Only schedules of this site and its targets.")
-    spider: Name | None = None
+    spider: Name | None = Field(default=None, description="Only schedules of this spider.")
     q: SearchText | None = Field(
         default=None, description="Only schedules with this text in the id, name, spider, site, tags or start URLs."
     )

@@ -30,6 +30,7 @@ from gateway.web.schemas.types import (
     Body,
     Cursor,
     DownloadQuery,
+    Open,
     QueryBoolean,
     QueryModel,
     QueryTime,
@@ -191,7 +192,7 @@ class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
 
 
 class DatasetsQuery(OwnedQuery):
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 
@@ -254,7 +255,7 @@ class ChangesQuery(OwnedQuery, DownloadQuery):
     types: list[Literal["new", "changed", "removed"]] = Field(
         default_factory=list, max_length=3, description="Only changes of these types; may be repeated for several."
     )
-    limit: int = Field(default=200, ge=1, le=1000)
+    limit: int = Field(default=200, ge=1, le=1000, description="The size of a page.")
     wait: int = Field(
         default=0, ge=0, le=60, description="If there is no change yet, wait up to so many seconds for one."
     )
@@ -292,7 +293,7 @@ class DatasetItemsQuery(OwnedQuery, DownloadQuery):
     as_of: SeqText | None = Field(default=None, description="The items as they were right after this change.")
     removed: QueryBoolean = Field(default=False, description="Also items that are gone, as they were last.")
     q: SearchText | None = Field(default=None, description="Only items with this text in a value.")
-    limit: int = Field(default=100, ge=1, le=1000)
+    limit: int = Field(default=100, ge=1, le=1000, description="The size of a page.")
     after: KeyHash | None = Field(default=None, description="The `next` of the previous page.")
 
 
@@ -308,7 +309,7 @@ class RecordsPage(BaseModel):
 class DatasetRunView(BaseModel, json_schema_extra={"examples": [_RUN]}):
     job_id: str
     state: RunState
-    incomplete: Incomplete | None = Field(description="Why it removes nothing; null for a complete run.")
+    incomplete: Open[Incomplete] | None = Field(description="Why it removes nothing; null for a complete run.")
     started_at: Timestamp
     ended_at: Timestamp
     counts: RunCounts
@@ -331,7 +332,7 @@ class DatasetRunView(BaseModel, json_schema_extra={"examples": [_RUN]}):
 
 class DatasetRunsQuery(OwnedQuery):
     state: list[RunState] = Field(default_factory=list, max_length=10, description="Only runs in these states.")
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 
@@ -342,7 +343,7 @@ class AcceptQuery(OwnedQuery):
 
 
 class MeasureView(BaseModel):
-    measure: Measure
+    measure: Open[Measure]
     field: str | None
     value: float = Field(description="Of the run.")
     normal: float

@@ -15,6 +15,7 @@ from gateway.web.schemas.types import (
     Body,
     Cursor,
     Name,
+    Open,
     QueryModel,
     QueryTime,
     Tag,
@@ -128,7 +129,7 @@ class EndpointView(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
     description: str | None
     events: list[str] = Field(description="Empty: all of them.")
     filter: FilterBody
-    format: EndpointFormat
+    format: Open[EndpointFormat]
     all_users: bool
     paused: bool
     disabled_at: Timestamp | None = Field(description="Since when the platform calls it no more.")
@@ -156,7 +157,7 @@ class EndpointPage(BaseModel):
 
 class EndpointsQuery(QueryModel):
     user_id: UserId | None = Field(default=None, description="Only endpoints of this user.")
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 
@@ -210,11 +211,11 @@ class DeliveryPage(BaseModel):
 
 
 class DeliveriesQuery(QueryModel):
-    state: DeliveryState | None = None
+    state: DeliveryState | None = Field(default=None, description="Only deliveries in this state.")
     type: Annotated[str, Field(pattern=r"^[a-z]+\.[a-z_]+$")] | None = Field(
         default=None, description="Only those about such events; `job.ended` are those of a `webhook_url`."
     )
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 

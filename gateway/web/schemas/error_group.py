@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.contract.error_groups import title
-from gateway.error_groups.error_group import ErrorExample, ErrorGroup, ErrorMark, ErrorRun, ErrorState, Gone
+from gateway.error_groups.error_group import ErrorExample, ErrorGroup, ErrorGroupMark, ErrorGroupState, ErrorRun, Gone
 from gateway.error_groups.store import ErrorFilter, RunGroup
 from gateway.web.schemas.types import Body, Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
 
@@ -55,7 +55,7 @@ _ERROR: JsonDict = {
 Kind = Literal["exception", "log", "status", "download", "crawl"]
 
 
-class ErrorRunView(BaseModel):
+class ErrorGroupRunView(BaseModel):
     """A run with errors of the group."""
 
     job_id: str
@@ -68,17 +68,19 @@ class ErrorRunView(BaseModel):
         return cls(**run.model_dump(include=set(cls.model_fields)))
 
 
-class MarkedRunView(ErrorRunView):
-    mark: ErrorMark = Field(description="`new`: the first run with it; `back`: it was resolved before the run began.")
+class ErrorGroupMarkedRun(ErrorGroupRunView):
+    mark: ErrorGroupMark = Field(
+        description="`new`: the first run with it; `back`: it was resolved before the run began."
+    )
 
 
-class DayErrorsView(BaseModel):
+class ErrorGroupDayView(BaseModel):
     day: date = Field(description="By UTC.")
     runs: int
     count: int
 
 
-class ErrorExampleView(BaseModel):
+class ErrorGroupExampleView(BaseModel):
     """The first error of the group in the last run."""
 
     job_id: str
@@ -113,16 +115,16 @@ class _What(BaseModel):
     message: str = Field(description="With `<number>`, `<text>`, `<url>` … in the place of what differs.")
 
 
-class ErrorView(_What, json_schema_extra={"examples": [_ERROR]}):
+class ErrorGroupView(_What, json_schema_extra={"examples": [_ERROR]}):
     user_id: str
     project: str
     spider: str
-    state: ErrorState
-    first_seen: ErrorRunView
-    last_seen: ErrorRunView
+    state: ErrorGroupState
+    first_seen: ErrorGroupRunView
+    last_seen: ErrorGroupRunView
     runs: int = Field(description="How many runs have had it.")
     count: int = Field(description="How often it occurred in all of them.")
-    days: list[DayErrorsView] = Field(
+    days: list[ErrorGroupDayView] = Field(
         description="The days on which runs with it ended, the oldest first: of the last 30 in lists, else up to 90."
     )
     runs_since: int = Field(description="How many runs of the spider have ended well since, without it.")
@@ -130,8 +132,8 @@ class ErrorView(_What, json_schema_extra={"examples": [_ERROR]}):
     resolved_at: Timestamp | None = Field(description="When somebody said last that it is repaired.")
     resolved_by: str | None
     resolved_version: str | None = Field(description="The version that has the repair, as they said.")
-    back: ErrorRunView | None = Field(description="The run that has had it again after that.")
-    example: ErrorExampleView
+    back: ErrorGroupRunView | None = Field(description="The run that has had it again after that.")
+    example: ErrorGroupExampleView
 
     @classmethod
     def of(cls, group: ErrorGroup, gone: Gone, since: datetime | None = None) -> Self:
@@ -141,17 +143,17 @@ class ErrorView(_What, json_schema_extra={"examples": [_ERROR]}):
         return cls(
             **what_of(group.id, group),
             **group.model_dump(include={"user_id", "project", "spider", "state", "runs", "count"}),
-            first_seen=ErrorRunView.of(group.first),
-            last_seen=ErrorRunView.of(group.last),
-            days=[DayErrorsView(day=date.fromisoformat(day), **vars(one)) for day, one in group.days.items()
+            first_seen=ErrorGroupRunView.of(group.first),
+            last_seen=ErrorGroupRunView.of(group.last),
+            days=[ErrorGroupDayView(day=date.fromisoformat(day), **vars(one)) for day, one in group.days.items()
                   if day >= first],
             runs_since=gone.runs,
             runs_since_is_least=gone.is_least,
             resolved_at=resolved.at if resolved else None,
             resolved_by=resolved.by if resolved else None,
             resolved_version=resolved.version if resolved else None,
-            back=ErrorRunView.of(group.back) if group.back else None,
-            example=ErrorExampleView.of(group.example),
+            back=ErrorGroupRunView.of(group.back) if group.back else None,
+            example=ErrorGroupExampleView.of(group.example),
         )  # fmt: skip
 
 
@@ -164,26 +166,26 @@ def what_of(identity: str, told: ErrorGroup | RunGroup) -> dict[str, str]:
     }
 
 
-class ErrorDetail(ErrorView, json_schema_extra={"examples": [{
+class ErrorGroupDetail(ErrorGroupView, json_schema_extra={"examples": [{
     **_ERROR, "recent_runs": [{**_SEEN, "mark": "new"}], "gone_since": None}]}):  # fmt: skip
-    recent_runs: list[MarkedRunView] = Field(description="The last 50 runs with it, the newest first.")
-    gone_since: ErrorRunView | None = Field(
+    recent_runs: list[ErrorGroupMarkedRun] = Field(description="The last 50 runs with it, the newest first.")
+    gone_since: ErrorGroupRunView | None = Field(
         description="The first run without it that ended well after the last one with it, if that is among the "
         "spider's last 50; its `count` is 0."
     )
 
 
-class ErrorPage(BaseModel):
-    errors: list[ErrorView]
+class ErrorGroupPage(BaseModel):
+    errors: list[ErrorGroupView]
     next: str | None = Field(description="The `after` of the next page; `null` on the last one.")
 
 
 class ErrorsFilter(QueryModel):
     user_id: UserId | None = Field(default=None, description="Only errors of this user's crawls.")
-    project: Name | None = None
-    spider: Name | None = None
-    state: ErrorState | None = None
-    kind: Kind | None = None
+    project: Name | None = Field(default=None, description="Only errors of this project.")
+    spider: Name | None = Field(default=None, description="Only errors of this spider.")
+    state: ErrorGroupState | None = Field(default=None, description="Only errors in this state.")
+    kind: Kind | None = Field(default=None, description="Only such errors.")
     since: QueryTime | None = Field(default=None, description="Only what was seen at or after this time.")
     new_since: QueryTime | None = Field(default=None, description="Only what was first seen at or after this time.")
     until: QueryTime | None = Field(default=None, description="Only what was first seen before this time.")
@@ -199,12 +201,12 @@ class ErrorsQuery(ErrorsFilter):
         description="What comes first: what was seen last, what occurred most often, or what was seen for the first "
         "time before all others.",
     )
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page, with the same `sort`.")
 
 
-class ErrorEdit(Body, json_schema_extra={"examples": [{"state": "resolved", "version": "2.1"}]}):
-    state: ErrorState = Field(
+class ErrorGroupEdit(Body, json_schema_extra={"examples": [{"state": "resolved", "version": "2.1"}]}):
+    state: ErrorGroupState = Field(
         description="`resolved`: it is repaired; open again once a run has it that began later. `ignored`: stays so."
     )
     version: Name | None = Field(default=None, description="The version that has the repair, with `resolved`.")
@@ -214,14 +216,14 @@ _OF_RUN: JsonDict = {"mark": "new", "state": "open", "count": 12, "first_seen": 
 
 
 class JobErrorView(_What, json_schema_extra={"examples": [{**_WHAT, **_OF_RUN, "example": _EXAMPLE}]}):
-    mark: ErrorMark = Field(
+    mark: ErrorGroupMark = Field(
         description="`new`: no run before has had it; `back`: it was resolved before the run began; else `known`."
     )
-    state: ErrorState | None = Field(description="`null` while it is not known across runs.")
+    state: ErrorGroupState | None = Field(description="`null` while it is not known across runs.")
     count: int = Field(description="How often it occurred in this run.")
-    first_seen: ErrorRunView | None
+    first_seen: ErrorGroupRunView | None
     runs: int = Field(description="How many runs have had it, if this is known.")
-    example: ErrorExampleView
+    example: ErrorGroupExampleView
 
 
 class JobErrorsView(BaseModel):

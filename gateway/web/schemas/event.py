@@ -197,7 +197,7 @@ class AlertEventData(BaseModel, json_schema_extra={"examples": [_ALERT]}):
     rule_id: str
     rule: str = Field(description="Its name.")
     user_id: str | None = Field(default=None, description="Missing for what is of the platform, such as a node.")
-    group_by: Grouping
+    group_by: Open[Grouping]
     group: str = Field(description="Such as `shop/prices`, a schedule's id, or a node.")
     name: str | None = Field(default=None, description="The group in words, where it is an id.")
     project: str | None = None
@@ -270,7 +270,7 @@ def described_events() -> APIRouter:
     """The events as routes for the documentation. They describe calls of receivers, and are not routes of the
     gateway.
     """
-    router = APIRouter(tags=["signals"])
+    router = APIRouter(tags=["webhooks"])
     for kind, body in BODIES.items():
 
         def call(body: BaseModel) -> None:

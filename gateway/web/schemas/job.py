@@ -380,7 +380,7 @@ class JobsHealth(BaseModel):
         " until the first count is done."
     )
     oldest_waiting_seconds: float | None
-    nodes: dict[NodeState, int] = Field(
+    nodes: dict[Open[NodeState], int] = Field(
         description="The number of nodes in each state. Only nodes that are `up` get new work."
     )
     nodes_alive: int

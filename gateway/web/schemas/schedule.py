@@ -312,18 +312,18 @@ class ScheduleChange(TimingFields, WorkFields):
 
 class SchedulesQuery(QueryModel):
     user_id: UserId | None = Field(default=None, description="Only schedules of this user.")
-    state: ScheduleState | None = None
+    state: ScheduleState | None = Field(default=None, description="Only schedules in this state.")
     site: Name | None = Field(default=None, description="Only schedules of this site and its targets.")
     host: HostName | None = Field(
         default=None,
         description="Only schedules that crawl this host or one below it: by their start URLs, their site, what a "
         "recent run has asked, or what their spider is known to crawl.",
     )
-    spider: Name | None = None
+    spider: Name | None = Field(default=None, description="Only schedules of this spider.")
     q: SearchText | None = Field(
         default=None, description="Only schedules with this text in the id, name, spider, site, tags or start URLs."
     )
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> ScheduleFilter:
@@ -332,11 +332,11 @@ class SchedulesQuery(QueryModel):
 
 
 class PreviewQuery(QueryModel):
-    count: int = Field(default=10, ge=1, le=100)
+    count: int = Field(default=10, ge=1, le=100, description="How many runs.")
 
 
 class HistoryQuery(QueryModel):
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 

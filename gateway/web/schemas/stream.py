@@ -99,23 +99,23 @@ MANY_JOBS = (
 CHANGES = (Streamed("StreamedChange", "change", ChangeView),)
 
 
-def event_content(
-    events: tuple[Streamed, ...], example: str | None = None, *, or_text: bool = False
-) -> dict[str, Any]:
-    """A route's `content` for its event stream in the OpenAPI document. `itemSchema` is the schema of one event, as
-    in OpenAPI 3.2.
+#: The schema of one event of a stream: as `itemSchema` of OpenAPI 3.2, which 3.1 does not know.
+ITEM_SCHEMA = "x-itemSchema"
+
+
+def event_content(events: tuple[Streamed, ...], example: str | None = None) -> dict[str, Any]:
+    """A route's `content` for its event stream in the OpenAPI document.
 
     Client generators read `schema` as the type of an event's data, and read only the first kind of content.
-    `or_text`: whether the same route may also answer with plain text.
     """
     references = {one.event: _REFERENCE.format(model=one.schema) for one in events}
     item = {
         "oneOf": [{"$ref": reference} for reference in references.values()],
         "discriminator": {"propertyName": "event", "mapping": references},
     }
-    data = [choice for one in events for choice in _choices(one)] + ([{"type": "string"}] if or_text else [])
+    data = [choice for one in events for choice in _choices(one)]
     schema = data[0] if len(data) == 1 else {"anyOf": data}
-    described = {"schema": schema, "itemSchema": item}
+    described = {"schema": schema, ITEM_SCHEMA: item}
     return {EVENT_STREAM: {**described, "example": example} if example else described}
 
 

@@ -198,18 +198,18 @@ class JobsFilter(QueryModel):
     status: list[JobStatus] = Field(
         default_factory=list, max_length=10, description="Only jobs with this status; may be repeated for several."
     )
-    spider: Name | None = None
+    spider: Name | None = Field(default=None, description="Only jobs of this spider.")
     site: Name | None = Field(default=None, description="Only runs of this site.")
     host: HostName | None = Field(
         default=None,
         description="Only jobs that crawl this host or one below it: their start URLs name it, they have asked it "
         "(see `progress.hosts` of an attempt), or they wait and their spider is known to crawl it.",
     )
-    project: Name | None = None
+    project: Name | None = Field(default=None, description="Only jobs of this project.")
     schedule_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = Field(
         default=None, description="Only runs of this schedule."
     )
-    tag: Tag | None = None
+    tag: Tag | None = Field(default=None, description="Only jobs with this tag.")
     since: QueryTime | None = Field(
         default=None, description="Only jobs created at or after this time; RFC 3339 with an offset."
     )
@@ -242,7 +242,7 @@ class JobsQuery(JobsFilter):
         default="newest",
         description="Which jobs come first: those created last or first, those started last, those ended last.",
     )
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 
@@ -257,7 +257,7 @@ class JobPointsQuery(JobCountQuery):
 class RowsQuery(QueryModel):
     """The query of routes whose records can also be downloaded as a table."""
 
-    format: Literal["json", "jsonl", "csv"] = "json"
+    format: Literal["json", "jsonl", "csv"] = Field(default="json", description="JSON is page by page.")
     escape_formulas: QueryBoolean | None = Field(
         default=None,
         description="In a CSV, put a `'` before text that a spreadsheet would run (`=…`, `+…`, `-…`, `@…`), but not "

@@ -24,7 +24,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, Progress, SpiderInfo
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors
-from gateway.error_groups.error_group import ErrorState
+from gateway.error_groups.error_group import ErrorGroupState
 from gateway.error_groups.store import ErrorFilter
 from gateway.errors import BudgetSpentError, JobExistsError, NameTakenError, UnavailableError, UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
@@ -300,12 +300,12 @@ def groups_errors(database: Database[Document]) -> None:
     assert not left
     ((group,), _) = groups.page(ErrorFilter(user_id="grace"), 9, None)
     assert (group.runs, group.count, JobStore(database).get(jobs[1].id).new_errors) == (4, 12, 1)
-    until_answered(lambda: groups.change(group.id, ErrorState.RESOLVED, "grace", None))
+    until_answered(lambda: groups.change(group.id, ErrorGroupState.RESOLVED, "grace", None))
     later = make_job(**over, created_at=now + HOUR, finished_at=now + HOUR)
     JobStore(database).insert(later)
     errors.save(AttemptId(later.id, 1), found)
     until_answered(lambda: groups.add([later]))
-    assert (groups.get(group.id).state, groups.get(group.id).runs) == (ErrorState.OPEN, 5)
+    assert (groups.get(group.id).state, groups.get(group.id).runs) == (ErrorGroupState.OPEN, 5)
     until_answered(lambda: errors.delete(later.id))
     assert not errors.of_jobs([later.id])
     until_answered(lambda: groups.forget(now + 2 * HOUR, 9))
@@ -315,7 +315,7 @@ def groups_errors(database: Database[Document]) -> None:
     errors.save(AttemptId(of_other.id, 1), found)
     groups.add([of_other])
     ((group,), _) = groups.page(ErrorFilter(user_id="heidi"), 9, None)
-    groups.change(group.id, ErrorState.RESOLVED, None, None)
+    groups.change(group.id, ErrorGroupState.RESOLVED, None, None)
     until_answered(lambda: groups.give_way({"user_id": "heidi"}, 9))
     assert groups.page(ErrorFilter(user_id="heidi"), 9, None) == ([], None)
 

@@ -18,7 +18,7 @@ from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderReport
 from gateway.error_groups import store as groups_store
 from gateway.error_groups.attempt_errors import MOST_BYTES, AttemptErrorStore, FoundErrors, RunErrors, errors_of
-from gateway.error_groups.error_group import DAYS_KEPT, RUNS_KEPT, ErrorGroup, ErrorMark, ErrorState, Gone
+from gateway.error_groups.error_group import DAYS_KEPT, RUNS_KEPT, ErrorGroup, ErrorGroupMark, ErrorGroupState, Gone
 from gateway.error_groups.store import ErrorFilter, ErrorGroupStore, ErrorOrder
 from gateway.errors import ErrorGroupNotFoundError, InvalidRequestError
 from gateway.jobs.added_once import EndedRun
@@ -61,7 +61,7 @@ class Runs:
     def groups(self) -> dict[str, ErrorGroup]:
         return {one.message: one for one in self.store.page(ErrorFilter(), 200, None)[0]}
 
-    def marks(self, job: Job) -> dict[str, ErrorMark]:
+    def marks(self, job: Job) -> dict[str, ErrorGroupMark]:
         return {one.found.message: one.mark for one in self.store.of_run(job)[0]}
 
 
@@ -80,7 +80,7 @@ def test_a_group_says_since_when_how_often_and_where(runs: Runs) -> None:
     runs.add(ago=DAY)
     last = runs.add("no price", "no stock", count=4, version="2.0")
     group = runs.groups["no price"]
-    assert (group.runs, group.count, group.state) == (2, 7, ErrorState.OPEN)
+    assert (group.runs, group.count, group.state) == (2, 7, ErrorGroupState.OPEN)
     assert (group.first.job_id, group.first.version, group.first.at) == (first.id, "1.0", NOON - 2 * DAY)
     assert (group.last.job_id, group.last.version, group.last_seen_at) == (last.id, "2.0", NOON)
     assert {day: (one.runs, one.count) for day, one in group.days.items()} == {
@@ -89,8 +89,8 @@ def test_a_group_says_since_when_how_often_and_where(runs: Runs) -> None:
     }
     assert (group.example.job_id, group.example.attempt, group.example.log_start) == (last.id, 1, 4711)
     assert (group.example.text, group.example.url) == ("no price", "https://a.example/7")
-    assert runs.marks(first) == {"no price": ErrorMark.NEW}
-    assert runs.marks(last) == {"no price": ErrorMark.KNOWN, "no stock": ErrorMark.NEW}
+    assert runs.marks(first) == {"no price": ErrorGroupMark.NEW}
+    assert runs.marks(last) == {"no price": ErrorGroupMark.KNOWN, "no stock": ErrorGroupMark.NEW}
     assert (first.new_errors, last.new_errors) == (1, 1)
 
 
@@ -147,22 +147,22 @@ def test_what_was_resolved_is_back_only_with_a_run_that_began_later(runs: Runs) 
     runs.add("no price", ago=3 * HOUR)
     (group,) = runs.groups.values()
     runs.now = NOON - 2 * HOUR
-    runs.store.change(group.id, ErrorState.RESOLVED, "ada", "1.1")
+    runs.store.change(group.id, ErrorGroupState.RESOLVED, "ada", "1.1")
     # it was under way
     during = runs.add("no price", ago=HOUR, started_at=NOON - 2 * HOUR - HOUR / 2)
     still = runs.store.get(group.id)
-    assert (still.state, still.runs, still.back) == (ErrorState.RESOLVED, 2, None)
+    assert (still.state, still.runs, still.back) == (ErrorGroupState.RESOLVED, 2, None)
     waiting = runs.run("no price", version="1.1")
-    assert runs.marks(waiting) == {"no price": ErrorMark.BACK}
+    assert runs.marks(waiting) == {"no price": ErrorGroupMark.BACK}
     runs.ended.add([waiting])
     back = runs.store.get(group.id)
-    assert (back.state, back.back and back.back.job_id, back.runs) == (ErrorState.OPEN, waiting.id, 3)
+    assert (back.state, back.back and back.back.job_id, back.runs) == (ErrorGroupState.OPEN, waiting.id, 3)
     assert back.resolved
     assert (back.resolved.by, back.resolved.version) == ("ada", "1.1")
     marked = {job.id: runs.marks(JobStore(runs.database).get(job.id))["no price"] for job in (during, waiting)}
-    assert marked == {during.id: ErrorMark.KNOWN, waiting.id: ErrorMark.BACK}
+    assert marked == {during.id: ErrorGroupMark.KNOWN, waiting.id: ErrorGroupMark.BACK}
     assert JobStore(runs.database).get(waiting.id).new_errors == 1
-    opened = runs.store.change(group.id, ErrorState.OPEN, "ada", None)
+    opened = runs.store.change(group.id, ErrorGroupState.OPEN, "ada", None)
     assert (opened.resolved, opened.back) == (None, None)
 
 
@@ -170,20 +170,20 @@ def test_a_run_that_is_added_while_somebody_looks_has_the_right_marks(runs: Runs
     runs.add("no price", ago=3 * HOUR)
     (group,) = runs.groups.values()
     runs.now = NOON - 2 * HOUR
-    runs.store.change(group.id, ErrorState.RESOLVED, "ada", None)
+    runs.store.change(group.id, ErrorGroupState.RESOLVED, "ada", None)
     runs.now = NOON
     read_before = runs.run("no price", "no stock")
     runs.ended.add([JobStore(runs.database).get(read_before.id)])
-    assert runs.marks(read_before) == {"no price": ErrorMark.BACK, "no stock": ErrorMark.NEW}
+    assert runs.marks(read_before) == {"no price": ErrorGroupMark.BACK, "no stock": ErrorGroupMark.NEW}
 
 
 def test_what_is_ignored_stays_so(runs: Runs) -> None:
     runs.add("no price", ago=HOUR)
     (group,) = runs.groups.values()
-    runs.store.change(group.id, ErrorState.IGNORED, None, None)
+    runs.store.change(group.id, ErrorGroupState.IGNORED, None, None)
     runs.now = NOON + HOUR
     later = runs.add("no price", ago=-HOUR)
-    assert (runs.store.get(group.id).state, runs.store.get(group.id).runs) == (ErrorState.IGNORED, 2)
+    assert (runs.store.get(group.id).state, runs.store.get(group.id).runs) == (ErrorGroupState.IGNORED, 2)
     assert later.new_errors is None
 
 
@@ -196,13 +196,13 @@ def test_somebody_who_resolves_while_a_run_is_added_is_not_overruled(runs: Runs)
     def resolved_meanwhile(*args: Any) -> Any:
         runs.store._stored = read  # type: ignore[method-assign]
         answer = read(*args)
-        runs.store.change(group.id, ErrorState.RESOLVED, "ada", None)
+        runs.store.change(group.id, ErrorGroupState.RESOLVED, "ada", None)
         return answer
 
     runs.store._stored = resolved_meanwhile  # type: ignore[method-assign]
     assert not runs.store.add([later])[0]
     stored = runs.store.get(group.id)
-    assert (stored.state, stored.runs) == (ErrorState.RESOLVED, 2)
+    assert (stored.state, stored.runs) == (ErrorGroupState.RESOLVED, 2)
 
 
 def test_it_is_gone_since_so_many_runs_that_ended_well(runs: Runs) -> None:
@@ -260,7 +260,7 @@ def test_users_projects_and_spiders_are_apart(runs: Runs) -> None:
         (ErrorFilter(q="no.pr"), 0),
         (ErrorFilter(q="shop/spider"), 6),
         (ErrorFilter(kind="log"), 0),
-        (ErrorFilter(state=ErrorState.RESOLVED), 0),
+        (ErrorFilter(state=ErrorGroupState.RESOLVED), 0),
         (ErrorFilter(since=NOON + HOUR), 0),
         (ErrorFilter(new_since=NOON), 6),
         (ErrorFilter(until=NOON), 0),
@@ -331,9 +331,9 @@ def test_a_spider_has_no_more_groups_than_it_may(runs: Runs, monkeypatch: pytest
 def test_what_is_resolved_or_quiet_gives_way_to_what_is_new(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups_store, "MOST_OF_SPIDER", 4)
     runs.add("error quiet", "error ignored", ago=40 * DAY)
-    runs.store.change(runs.groups["error ignored"].id, ErrorState.IGNORED, None, None)
+    runs.store.change(runs.groups["error ignored"].id, ErrorGroupState.IGNORED, None, None)
     runs.add("error resolved", "error open", ago=2 * DAY)
-    runs.store.change(runs.groups["error resolved"].id, ErrorState.RESOLVED, None, None)
+    runs.store.change(runs.groups["error resolved"].id, ErrorGroupState.RESOLVED, None, None)
     runs.add("error a")
     assert sorted(runs.groups) == ["error a", "error ignored", "error open", "error resolved"]
     runs.add("error b", "error c")
@@ -358,7 +358,10 @@ def test_what_no_run_has_had_for_long_is_forgotten(runs: Runs) -> None:
     assert [runs.store.forget(NOON - DAY, 5) for _ in range(2)] == [1, 0]
     assert list(runs.groups) == ["no stock"]
     assert runs.store.get(runs.groups["no stock"].id).first.job_id == kept.id
-    for lost in (lambda: runs.store.get("0" * 32), lambda: runs.store.change("0" * 32, ErrorState.OPEN, None, None)):
+    for lost in (
+        lambda: runs.store.get("0" * 32),
+        lambda: runs.store.change("0" * 32, ErrorGroupState.OPEN, None, None),
+    ):
         with pytest.raises(ErrorGroupNotFoundError):
             lost()
 

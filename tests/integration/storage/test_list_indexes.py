@@ -18,7 +18,7 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 from embedded.mongo.index import ID_INDEX, Index, IndexSpec
 from embedded.mongo.plan import QueryPlan, choose
 from gateway.clock import utc_now
-from gateway.error_groups.error_group import ErrorState
+from gateway.error_groups.error_group import ErrorGroupState
 from gateway.error_groups.store import ErrorFilter, ErrorOrder
 from gateway.jobs import queries
 from gateway.jobs.job import Job, JobStatus, Partition, Requirements, WaitingReason
@@ -178,12 +178,12 @@ def test_a_list_in_another_order_is_led_by_an_index_too(
     ("wanted", "leading"),
     [
         (ErrorFilter(), "seen"),
-        (ErrorFilter(project="shop", spider="seo", state=ErrorState.OPEN), "spider_project_state_seen"),
+        (ErrorFilter(project="shop", spider="seo", state=ErrorGroupState.OPEN), "spider_project_state_seen"),
         (ErrorFilter(user_id="few"), "user_seen"),
         (ErrorFilter(projects=("shop",)), "project_seen"),
         (ErrorFilter(kind="crawl"), "kind_seen"),
         (ErrorFilter(kind="crawl", q="text"), "kind_seen"),
-        (ErrorFilter(state=ErrorState.RESOLVED), "state_seen"),
+        (ErrorFilter(state=ErrorGroupState.RESOLVED), "state_seen"),
         (ErrorFilter(new_since=NOW), "seen"),
     ],
     ids=["all", "spider", "user", "projects", "kind", "kind and text", "state", "new"],

@@ -15,14 +15,14 @@ from fastapi.routing import APIRoute, iter_route_contexts
 import gateway.errors
 from gateway.contract.variable_names import VARIABLE_PATTERN
 from gateway.errors import DiscoveryBotError
-from gateway.web.schemas.stream import EVENT_STREAM
+from gateway.web.schemas.stream import EVENT_STREAM, ITEM_SCHEMA
 
 
 def test_each_operation_says_what_it_does_and_how_it_refuses() -> None:
     for path, operation in _operations():
         place = operation["operationId"]
         assert operation["summary"], place
-        assert operation["tags"], place
+        assert len(operation["tags"]) == 1, place
         responses = operation["responses"]
         is_firecrawls = path.startswith("/v2/")
         assert {"403", "400" if is_firecrawls else "422", "500"} <= set(responses), place
@@ -48,6 +48,18 @@ def test_no_parameter_may_be_null() -> None:
     for path, operation in _operations():
         for parameter in operation.get("parameters", []):
             assert "null" not in str(parameter["schema"]), (path, parameter["name"])
+
+
+def test_every_parameter_is_described() -> None:
+    for path, operation in _operations():
+        for parameter in operation.get("parameters", []):
+            assert parameter.get("description"), (path, parameter["name"])
+
+
+def test_every_tag_is_described_and_used() -> None:
+    tags = document()["tags"]
+    assert {tag["name"] for tag in tags} == {name for _, operation in _operations() for name in operation["tags"]}
+    assert all(tag["description"] for tag in tags)
 
 
 def test_no_parameter_is_sent_empty_by_default() -> None:
@@ -129,7 +141,7 @@ PATHS = {
     "/jobs/{job_id}/files",
     "/jobs/{job_id}/files/{name}",
     "/jobs/{job_id}/items",
-    "/jobs/{job_id}/logs",
+    *("/jobs/{job_id}/logs", "/jobs/{job_id}/logs/download"),
     "/jobs/{job_id}/logs/index",
     "/jobs/{job_id}/logs/lines",
     "/jobs/{job_id}/logs/search",
@@ -211,7 +223,7 @@ def test_the_request_and_its_answer_have_examples() -> None:
 
 #: What an operation's name may begin with.
 VERBS = {
-    *("accept", "act", "activate", "cancel", "count", "create", "delete", "deploy", "dismiss", "drain"),
+    *("accept", "act", "activate", "cancel", "count", "create", "delete", "deploy", "dismiss", "download", "drain"),
     *("export", "follow", "forget", "get", "invite", "join", "list", "map", "on", "pause", "preview", "put"),
     *("reject", "renew", "replace", "requeue", "resend", "resume", "retry", "revoke", "roll", "run", "scrape"),
     *("search", "set", "sign", "silence", "start", "test", "unset", "update"),
@@ -278,11 +290,11 @@ def _unions(schema: Any) -> Iterator[dict[str, Any]]:
         if sum(one.get("type") == "object" for one in objects) > 1:
             yield schema
         for name, inner in schema.items():
-            # what there are of events is told by their names; see `itemSchema`
+            # what there are of events is told by their names; see `ITEM_SCHEMA`
             if name not in {EVENT_STREAM, "contentSchema"}:
                 yield from _unions(inner)
             else:
-                yield from _unions(inner.get("itemSchema"))
+                yield from _unions(inner.get(ITEM_SCHEMA))
     elif isinstance(schema, list):
         for inner in schema:
             yield from _unions(inner)
@@ -301,7 +313,7 @@ def test_a_field_tells_the_kinds_of_a_union() -> None:
 
 def test_what_streams_says_its_events() -> None:
     streams = {
-        operation["operationId"]: {one["$ref"].rpartition("/")[2] for one in content["itemSchema"]["oneOf"]}
+        operation["operationId"]: {one["$ref"].rpartition("/")[2] for one in content[ITEM_SCHEMA]["oneOf"]}
         for methods in document()["paths"].values()
         for operation in methods.values()
         for name, content in operation["responses"].get("200", {}).get("content", {}).items()
@@ -309,6 +321,41 @@ def test_what_streams_says_its_events() -> None:
     }
     assert streams.keys() == {"create_crawl", "follow_job_log", "follow_jobs", "list_dataset_changes"}
     assert all(events <= _schemas().keys() for events in streams.values())
+
+
+#: What OpenAPI 3.1 has of a kind of content.
+OF_CONTENT = {"schema", "example", "examples", "encoding"}
+
+
+def test_contents_have_what_this_version_of_openapi_knows() -> None:
+    assert document()["openapi"].startswith("3.1.")
+    for name, operation in _every_operation().items():
+        for answer in (operation.get("requestBody", {}), *operation["responses"].values()):
+            for kind, content in answer.get("content", {}).items():
+                assert {one for one in content if not one.startswith("x-")} <= OF_CONTENT, (name, kind)
+
+
+def test_a_log_is_followed_by_one_operation_and_downloaded_by_another() -> None:
+    kinds = {
+        name: [*_every_operation()[name]["responses"]["200"]["content"]]
+        for name in ("follow_job_log", "download_job_log")
+    }
+    assert kinds == {"follow_job_log": [EVENT_STREAM], "download_job_log": ["text/plain", "application/x-ndjson"]}
+
+
+#: Of the errors that the API itself answers with.
+OF_PROBLEMS = {"ErrorBody", "ErrorCode"}
+
+
+def test_schemas_say_whose_errors_and_views_they_are() -> None:
+    named = {name for name in _schemas() if re.match(r"(Error|View)(?!Group)", name)}
+    assert named == OF_PROBLEMS
+
+
+def test_the_detail_of_an_error_names_the_field() -> None:
+    detail = _schemas()["ErrorBody"]["properties"]["detail"]["anyOf"]
+    assert detail == [{"$ref": "#/components/schemas/ProblemDetail"}, {"type": "null"}]
+    assert {"field", "problems"} <= _schemas()["ProblemDetail"]["properties"].keys()
 
 
 def test_errors_have_codes_of_an_enumeration() -> None:
@@ -319,10 +366,16 @@ def test_errors_have_codes_of_an_enumeration() -> None:
     assert codes | {one.code for one in errors} <= set(_schemas()["ErrorCode"]["enum"])
 
 
-#: Enumerations of which later releases have more values.
-GROWING = {f"#/components/schemas/{name}" for name in ("ErrorCode", "EventType", "Reason", "WaitingReason")}
+#: Enumerations of which later releases have more values. Those of states are closed: programs decide by them.
+GROWING = {
+    f"#/components/schemas/{name}"
+    for name in (
+        *("AuditKind", "EndpointFormat", "ErrorCode", "EventType", "Grouping", "Incomplete", "Measure"),
+        *("MomentKind", "NodeState", "Reason", "Scope", "WaitingReason"),
+    )
+}
 #: What is sent to us alone, and has to be one of the values that this release knows.
-REQUESTS = {"EndpointEdit", "EndpointRequest", "JobsFilter"}
+REQUESTS = {"EndpointEdit", "EndpointRequest", "JobsFilter", "KeyRequest"}
 
 
 def _alone(schema: Any) -> Iterator[dict[str, Any]]:
