@@ -98,9 +98,11 @@ check: $(STAMP) $(UNASYNCD) ## Lint, formatting, types, import rules, spelling, 
 	$(BIN)/python .ci/blocking_client.py $(abspath $(dir $(UNASYNCD))bin/unasyncd) --check
 	@$(MAKE) --no-print-directory scripts
 
-blocking-client: $(STAMP) $(UNASYNCD) ## Make the blocking Python client from the asynchronous one, and the types of arguments
+blocking-client: $(STAMP) $(UNASYNCD) ## Make the blocking Python client from the asynchronous one, its types, and its reference
 	@$(BIN)/python .ci/client_params.py
+	@$(BIN)/python .ci/client_answers.py
 	@$(BIN)/python .ci/blocking_client.py $(abspath $(dir $(UNASYNCD))bin/unasyncd)
+	@$(BIN)/python .ci/client_reference.py
 
 # on Debian's root node is installed by now for the tests anyway; at a desk without it the rest is still worth a check
 scripts: ## Lint, formatting and types of the console's scripts; needs Node.js with npm

@@ -37,12 +37,16 @@ def made(unasyncd: str) -> dict[Path, str]:
 def main(unasyncd: str, *options: str) -> str | None:
     """Returns what is wrong."""
     modules = made(unasyncd)
-    changed = [path for path, text in modules.items() if (CLIENT / path).read_text() != text]
+    changed = [path for path, text in modules.items() if _text(CLIENT / path) != text]
     if "--check" in options:
         return f"`make blocking-client` would change {', '.join(map(str, changed))}" if changed else None
     for path in changed:
         (CLIENT / path).write_text(modules[path])
     return None
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ class Arguments(NamedTuple):
     none_is_left_out: bool = False
 
 
+#: What is about the form of an answer.
+TABLE = ("format", "escape_formulas", "bom")
 #: A class comes before those that extend it.
 ARGUMENTS = (
     Arguments(
@@ -67,15 +69,34 @@ ARGUMENTS = (
     Arguments("DatasetChanges", "patch", "/datasets/{name}", base="DatasetOptions"),
     Arguments("EndpointFields", "post", "/endpoints", without=("url",)),
     Arguments("EndpointChanges", "patch", "/endpoints/{endpoint_id}"),
-    Arguments("JobFilters", "get", "/jobs", none_is_left_out=True),
-    Arguments("ScheduleFilters", "get", "/schedules", none_is_left_out=True),
-    Arguments("SpiderFilters", "get", "/spiders", none_is_left_out=True),
+    Arguments("JobCountFilters", "get", "/jobs/count", without=("after",), none_is_left_out=True),
+    Arguments("JobFilters", "get", "/jobs", without=("after",), base="JobCountFilters", none_is_left_out=True),
+    Arguments("ScheduleFilters", "get", "/schedules", without=("after",), none_is_left_out=True),
+    Arguments("SpiderFilters", "get", "/spiders", without=("after",), none_is_left_out=True),
+    Arguments("DeadLetterFilters", "get", "/dead-letters", without=("after",), none_is_left_out=True),
+    Arguments("RequestFilters", "get", "/jobs/{job_id}/requests", without=("after", *TABLE), none_is_left_out=True),
+    Arguments("ErrorFilters", "get", "/errors", without=("after",), none_is_left_out=True),
+    Arguments("AlertFilters", "get", "/alerts", without=("after",), none_is_left_out=True),
+    Arguments("AuditFilters", "get", "/audit", without=("after",), none_is_left_out=True),
+    Arguments("AlertRuleFields", "post", "/alerts/rules", without=("name", "when")),
+    Arguments("AlertRuleChanges", "patch", "/alerts/rules/{rule_id}"),
+    Arguments("SiteFields", "post", "/sites", without=("name", "search_url")),
+    Arguments("SiteChanges", "patch", "/sites/{name}"),
+    Arguments("ScrapeFields", "post", "/jobs/scrape", without=("site_name",)),
+    Arguments("TargetFields", "post", "/targets", without=("site",)),
+    Arguments("TargetChanges", "patch", "/targets/{target_id}"),
+    Arguments("KeyFields", "post", "/keys", without=("user_id", "scopes")),
+    Arguments("SavedViewChanges", "patch", "/views/{view_id}"),
+    Arguments("ResendFields", "post", "/endpoints/{endpoint_id}/deliveries/resend"),
 )
 #: Other arguments: name of the type → path and the parameter of its query.
 OTHERS = {
     "ChangeTypes": ("/datasets/{name}/changes", "types"),
     "DeliveryState": ("/endpoints/{endpoint_id}/deliveries", "state"),
     "ItemFormat": ("/jobs/{job_id}/items", "format"),
+    "LogFormat": ("/jobs/{job_id}/logs/download", "format"),
+    "RunState": ("/datasets/{name}/runs", "state"),
+    "ListName": ("/views", "list"),
 }
 
 
@@ -154,7 +175,7 @@ class Module:
             required = schema.get("required", ())
             kinds = {field: self._type(value) for field, value in schema["properties"].items()}
             fields = {field: f"Required[{kind}]" if field in required else kind for field, kind in kinds.items()}
-            self._add_class(name, fields, schema["description"])
+            self._add_class(name, fields, " ".join(schema.get("description", "As the API has it.").split()))
         return str(name)
 
 

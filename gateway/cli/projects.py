@@ -268,7 +268,7 @@ def _deployed(api: Api, project: str, version: str, egg: Path, requirements: Egg
         raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
     needs = requirements and requirements.content.decode("utf-8", "surrogateescape")
     with _progress(api, _dependencies_url(project, version)), api.telling():
-        return api.client.deploy(egg, project=project, version=version, requirements=needs)
+        return api.client.deploy(egg, project=project, version=version, requirements=needs).raw
 
 
 @contextmanager

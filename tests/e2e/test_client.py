@@ -93,7 +93,7 @@ def test_a_crawl_in_a_line_and_what_is_done_with_a_job(stack: Stack, site: Site)
         again.delete()
         assert again.id not in {one.id for one in client.jobs()}
         assert "seo" in {spider.name for spider in client.spiders()}
-        assert client.health()["status"] in {"ok", "degraded"}
+        assert client.health().status in {"ok", "degraded"}
         site.release()
 
 
@@ -171,8 +171,8 @@ class Ships(scrapy.Spider):
     egg = tmp_path / "harbour.egg"
     egg.write_bytes(eggs.egg(project))
     with Client(stack.url, user_id="ada") as client:
-        assert client.deploy(tmp_path, version="1.0")["project"] == "harbour"
-        assert client.deploy(egg, project="harbour", version="2.0")["spiders"] == 1
+        assert client.deploy(tmp_path, version="1.0").project == "harbour"
+        assert client.deploy(egg, project="harbour", version="2.0").spiders == 1
         job = client.crawl(spider="ships", project="harbour", wait=60).require_good()
         assert (job.version, [item["url"] for item in job.items()]) == ("2.0", [f"{site.url}/tree/1"])
         with pytest.raises(DeployError, match="is not a Scrapy project"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from discoverybot_client.records import JobRecord
+from discoverybot_client.answers import JobRecord
 
 if TYPE_CHECKING:
     from discoverybot_client._async.jobs import Job as AsyncJob
@@ -31,7 +31,7 @@ class ApiError(DiscoveryBotError):
         self.code = str(error.get("code", "http_error"))
         #: What is wrong, for people.
         self.message = str(error.get("message", f"the answer is {status}"))
-        #: Further facts, by code.
+        #: Further facts, which differ from code to code; mostly an object, or `None`.
         self.detail: Any = error.get("detail")
         #: Names the request in the gateway's log.
         self.request_id = request_id
@@ -87,6 +87,10 @@ class GatewayUnreachableError(DiscoveryBotError):
 
 class NoGatewayError(DiscoveryBotError):
     """What answers is no gateway of DiscoveryBot, or one of another kind."""
+
+
+class NotAJobError(DiscoveryBotError):
+    """The id is that of a schedule, for which `client.schedules.get` asks."""
 
 
 class _JobError(DiscoveryBotError):

@@ -220,8 +220,8 @@ WaitingReason = Literal[
 ]
 
 
-class JobFilters(TypedDict, total=False):
-    """Of `GET /jobs`."""
+class JobCountFilters(TypedDict, total=False):
+    """Of `GET /jobs/count`."""
 
     user_id: str | None
     status: list[JobStatus] | None
@@ -242,9 +242,13 @@ class JobFilters(TypedDict, total=False):
     q: str | None
     id_prefix: str | None
     job_id: list[str] | None
+
+
+class JobFilters(JobCountFilters, total=False):
+    """Of `GET /jobs`."""
+
     sort: Literal["newest", "oldest", "started", "ended"] | None
     limit: int | None
-    after: str | None
 
 
 ScheduleState = Literal["active", "paused", "ended"]
@@ -260,7 +264,6 @@ class ScheduleFilters(TypedDict, total=False):
     spider: str | None
     q: str | None
     limit: int | None
-    after: str | None
 
 
 class SpiderFilters(TypedDict, total=False):
@@ -271,7 +274,320 @@ class SpiderFilters(TypedDict, total=False):
     name: str | None
     q: str | None
     limit: int | None
-    after: str | None
+
+
+class DeadLetterFilters(TypedDict, total=False):
+    """Of `GET /dead-letters`."""
+
+    user_id: str | None
+    spider: str | None
+    q: str | None
+    id_prefix: str | None
+    limit: int | None
+
+
+Reason = Literal[
+    "completed",
+    "own_limit",
+    "no_items",
+    "expectation_broken",
+    "closed_early",
+    "nothing_fetched",
+    "requests_failed",
+    "cancelled",
+    "paused",
+    "pause_expired",
+    "address_forbidden",
+    "robots_forbidden",
+    "license_required",
+    "payment_required",
+    "site_refuses",
+    "rate_limited",
+    "page_missing",
+    "site_failed",
+    "site_unreachable",
+    "site_timeout",
+    "proxy_unreachable",
+    "page_too_large",
+    "page_refused",
+    "url_unsupported",
+    "not_importable",
+    "spider_missing",
+    "arguments_wrong",
+    "variable_missing",
+    "handler_refused",
+    "broke_down",
+    "spider_failed",
+    "pipeline_failed",
+    "item_refused",
+    "process_crashed",
+    "items_unreadable",
+    "time_limit",
+    "memory_limit",
+    "process_limit",
+    "log_limit",
+    "file_limit",
+    "entry_limit",
+    "record_limit",
+    "budget_spent",
+    "stalled",
+    "not_started",
+    "no_node_took_it",
+    "node_shut_down",
+    "process_killed",
+    "disk_full",
+    "node_unreachable",
+    "node_refuses",
+    "project_missing",
+    "egg_unreadable",
+    "egg_too_large",
+    "package_taken",
+    "too_many_spiders",
+    "requirements_refused",
+    "requirements_unmet",
+    "build_failed",
+    "install_limit",
+    "python_missing",
+    "index_unreachable",
+    "still_installing",
+]
+
+
+class RequestFilters(TypedDict, total=False):
+    """Of `GET /jobs/{job_id}/requests`."""
+
+    failed: bool | None
+    slow_ms: int | None
+    redirected: bool | None
+    cached: bool | None
+    status: str | None
+    code: Reason | None
+    q: str | None
+    sort: Literal["at", "-ms", "-bytes"] | None
+    attempt: str | None
+    limit: int | None
+
+
+ErrorGroupState = Literal["open", "resolved", "ignored"]
+
+
+class ErrorFilters(TypedDict, total=False):
+    """Of `GET /errors`."""
+
+    user_id: str | None
+    project: str | None
+    spider: str | None
+    state: ErrorGroupState | None
+    kind: Literal["exception", "log", "status", "download", "crawl"] | None
+    since: datetime | str | None
+    new_since: datetime | str | None
+    q: str | None
+    sort: Literal["last_seen", "count"] | None
+    limit: int | None
+
+
+class AlertFilters(TypedDict, total=False):
+    """Of `GET /alerts`."""
+
+    user_id: str | None
+    firing: bool | None
+    limit: int | None
+
+
+AuditKind = Literal["call", "login_failed", "command"]
+
+
+class AuditFilters(TypedDict, total=False):
+    """Of `GET /audit`."""
+
+    user_id: str | None
+    key_id: str | None
+    route: str | None
+    kind: AuditKind | None
+    since: datetime | str | None
+    until: datetime | str | None
+    limit: int | None
+
+
+class QuietHours(TypedDict, total=False):
+    """No alerts are sent between these times of day. An alert that still fires at the end is sent then."""
+
+    since: Required[str]
+    until: Required[str]
+    timezone: str
+
+
+class AlertRuleFields(TypedDict, total=False):
+    """Of `POST /alerts/rules`."""
+
+    user_id: str | None
+    filter: FilterBody
+    group_by: Literal["spider", "schedule", "site", "project", "rule"]
+    to: list[str]
+    quiet: QuietHours | None
+    silenced_until: datetime | str | None
+    remind_seconds: float | None
+    all_users: bool
+    paused: bool
+
+
+AlertMeasure = Literal[
+    "failed",
+    "incomplete",
+    "not_started",
+    "new_errors",
+    "items",
+    "pages",
+    "errors",
+    "error_share",
+    "duration",
+    "idle",
+    "waiting",
+    "queue",
+    "node_down",
+    "disk_full",
+    "held",
+]
+
+
+class AlertCondition(TypedDict, total=False):
+    """As the API has it."""
+
+    measure: Required[AlertMeasure]
+    above: float | None
+    below: float | None
+    of_usual: int | None
+    runs: int
+    for_seconds: float
+
+
+class AlertRuleChanges(TypedDict, total=False):
+    """Of `PATCH /alerts/rules/{rule_id}`."""
+
+    name: str | None
+    when: AlertCondition | None
+    filter: FilterBody | None
+    group_by: Literal["spider", "schedule", "site", "project", "rule"] | None
+    to: list[str] | None
+    quiet: QuietHours | None
+    silenced_until: datetime | str | None
+    remind_seconds: float | None
+    paused: bool | None
+
+
+PaginationType = Literal["next_link", "page_param", "infinite_scroll", "none"]
+
+
+class SiteFields(TypedDict, total=False):
+    """Of `POST /sites`."""
+
+    enabled: bool
+    project: str
+    spider: str
+    requires_playwright: bool
+    pagination_type: PaginationType
+    selectors: dict[str, str]
+    interval_minutes: int
+    min_pause_seconds: float
+    max_pause_seconds: float
+    max_retries: int
+    rate_limit: str | None
+    allow_overlap: bool
+    payload: dict[str, Any]
+    fetch: FetchOptions
+    dataset: str | DatasetOrder | None
+    expect: Expect | None
+
+
+class SiteChanges(TypedDict, total=False):
+    """Of `PATCH /sites/{name}`."""
+
+    enabled: bool
+    project: str
+    spider: str
+    search_url: str
+    requires_playwright: bool
+    pagination_type: PaginationType
+    selectors: dict[str, str]
+    interval_minutes: int
+    min_pause_seconds: float
+    max_pause_seconds: float
+    max_retries: int
+    rate_limit: str | None
+    allow_overlap: bool
+    payload: dict[str, Any]
+    fetch: FetchOptions
+    dataset: str | DatasetOrder | None
+    expect: Expect | None
+
+
+class ScrapeFields(TypedDict, total=False):
+    """Of `POST /jobs/scrape`."""
+
+    search_term: str | None
+    location: str | None
+    is_remote: bool | None
+    results_wanted: int | None
+    payload: dict[str, Any]
+    user_id: str
+
+
+class TargetFields(TypedDict, total=False):
+    """Of `POST /targets`."""
+
+    keywords: str
+    location: str
+    frequency: int | str | None
+    timezone: str
+    enabled: bool
+    results_wanted: int | None
+    is_remote: bool | None
+
+
+class TargetChanges(TypedDict, total=False):
+    """Of `PATCH /targets/{target_id}`."""
+
+    keywords: str
+    location: str
+    frequency: int | str | None
+    timezone: str
+    enabled: bool
+    results_wanted: int | None
+    is_remote: bool | None
+
+
+class KeyBudget(TypedDict, total=False):
+    """What the crawls of a key may take on one day, by UTC; what is left out has no limit."""
+
+    pages: int | None
+    minutes: int | None
+    hosts: int | None
+    bytes: int | None
+
+
+class KeyFields(TypedDict, total=False):
+    """Of `POST /keys`."""
+
+    projects: list[str]
+    expires_at: datetime | str | None
+    note: str | None
+    budget: KeyBudget | None
+
+
+class SavedViewChanges(TypedDict, total=False):
+    """Of `PATCH /views/{view_id}`."""
+
+    query: str | None
+    shared: bool | None
+    default: bool | None
+
+
+class ResendFields(TypedDict, total=False):
+    """Of `POST /endpoints/{endpoint_id}/deliveries/resend`."""
+
+    deliveries: list[str]
+    since: datetime | str | None
+    missing: bool
 
 
 ChangeTypes = list[Literal["new", "changed", "removed"]]
@@ -281,3 +597,12 @@ DeliveryState = Literal["pending", "delivered", "failed", "refused", "skipped"]
 
 
 ItemFormat = Literal["json", "jsonl", "csv", "xlsx", "parquet"]
+
+
+LogFormat = Literal["text", "jsonl"]
+
+
+RunState = Literal["planned", "published", "held", "rejected", "paused", "superseded", "skipped", "failed"]
+
+
+ListName = Literal["jobs", "dead-letters", "schedules"]

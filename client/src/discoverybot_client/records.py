@@ -1,24 +1,26 @@
-"""What the gateway says, as objects. Fields that this release does not know are kept: `record["field"]`."""
+"""What an answer is as an object, lines of logs, and events of streams. `answers` has the kinds of objects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from inspect import get_annotations
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from datetime import date, datetime
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 
 class Record:
-    """One JSON object. Annotated fields that the answer lacks are `None`. Times are `datetime`s as attributes, and
-    text in `raw`.
+    """One JSON object: its fields as attributes. Those that the answer lacks are `None`, times are `datetime`s, and
+    objects inside of it are records, too. `record["field"]` and `raw` are as the answer has it, with fields that this
+    release does not know.
     """
 
-    _times: ClassVar[frozenset[str]] = frozenset()
-    _known: ClassVar[frozenset[str]] = frozenset()
     #: The fields that name one among all of its kind; without them, only an object itself is equal to it.
     _names: ClassVar[tuple[str, ...]] = ()
     #: What else people see of it; without both, all.
     _shows: ClassVar[tuple[str, ...]] = ()
+
+    #: The type of each field, once one was asked for.
+    _fields: ClassVar[dict[str, Any]]
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = dict(data)
@@ -28,27 +30,21 @@ class Record:
         """The object as it came."""
         return self._data
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        own = get_annotations(cls)
-        cls._known = cls._known | {name for name in own if not name.startswith("_")}
-        cls._times = cls._times | {name for name, kind in own.items() if "datetime" in str(kind)}
-
     if not TYPE_CHECKING:  # what is misspelt would have a type, too
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(name)
-            if name not in self._data and name not in self._known:
+            kinds = self._kinds()
+            if name not in self._data and name not in kinds:
                 raise AttributeError(f"{type(self).__name__} has no {name!r}")
-            value = self._data.get(name)
-            return datetime.fromisoformat(value) if name in self._times and isinstance(value, str) else value
+            return _read(kinds.get(name, Any), self._data.get(name))
 
     def __getitem__(self, name: str) -> Any:
         return self._data[name]
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._known, *self._data})
+        return sorted({*super().__dir__(), *self._kinds(), *self._data})
 
     def __eq__(self, other: object) -> bool:
         if not (self._names and isinstance(other, Record) and type(other) is type(self)):
@@ -63,73 +59,36 @@ class Record:
         what = [*map(repr, self._named()), *shown] or [repr(self._data)]
         return f"{type(self).__name__}({', '.join(what)})"
 
+    @classmethod
+    def _kinds(cls) -> dict[str, Any]:
+        if "_fields" not in vars(cls):
+            cls._fields = {name: kind for name, kind in get_type_hints(cls).items() if not name.startswith("_")}
+        return cls._fields
+
     def _named(self) -> tuple[Any, ...]:
         return tuple(self._data.get(name) for name in self._names)
 
 
+def _read(kind: Any, value: Any) -> Any:
+    """The value as its type has it. What is not as it is described stays as it is."""
+    choices = get_args(kind)
+    if get_origin(kind) in {Union, UnionType}:
+        kind = next((one for one in choices if one is not NoneType), Any)
+        choices = get_args(kind)
+    if isinstance(value, list) and get_origin(kind) is list:
+        return [_read(choices[0], one) for one in value]
+    if isinstance(value, dict) and get_origin(kind) is dict:
+        return {name: _read(choices[1], one) for name, one in value.items()}
+    if isinstance(kind, type):
+        if isinstance(value, str) and issubclass(kind, date):
+            return kind.fromisoformat(value)
+        if isinstance(value, dict) and issubclass(kind, Record):
+            return kind(value)
+    return value
+
+
 #: Statuses of jobs that have ended.
 FINAL = frozenset({"finished", "partial", "error", "cancelled"})
-
-
-class JobRecord(Record):
-    """`GET /jobs/{id}`, or a line of `GET /jobs`, which has fewer fields."""
-
-    _names = ("job_id",)
-    _shows = ("status",)
-
-    job_id: str
-    status: str
-    spider: str | None
-    version: str | None
-    max_items: int | None
-    attempt: int
-    spider_job_id: str | None
-    node: str | None
-    waiting_reason: str | None
-    queue_position: int | None
-    not_before: datetime | None
-    next_run: datetime | None
-    schedule_id: str | None
-    slot: Any
-    site: str | None
-    trigger: str | None
-    requested_pages: int
-    completed_pages: int
-    items_count: int
-    errors_count: int
-    pages_per_s: float
-    created_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    cancel_requested_at: datetime | None
-    pause_requested_at: datetime | None
-    expires_at: datetime | None
-    reason: str | None
-    message: str | None
-    dead: bool
-    kind: str | None
-    user_id: str | None
-    spec: Any
-    tags: list[str] | None
-    priority: int | None
-    max_retries: int | None
-    failures: int | None
-    webhooks: list[str] | None
-    webhooks_delivered: list[str] | None
-    webhook_message: str | None
-    retry_of: str | None
-    target: Any
-    correlation_id: str | None
-    updated_at: datetime | None
-    attempts: list[dict[str, Any]] | None
-    logs_url: str | None
-    items_url: str | None
-    files_url: str | None
-    page_url: str | None
-    new_errors: int | None
-    advice: Any
-    logs_removed_at: datetime | None
-    items_removed_at: datetime | None
 
 
 #: What a job is before more is known of it.
@@ -142,6 +101,7 @@ NEW_JOB: dict[str, Any] = {
     "errors_count": 0,
     "pages_per_s": 0.0,
     "dead": False,
+    "kind": "job",
 }
 
 
@@ -177,182 +137,3 @@ class Event(NamedTuple):
     #: The stream goes on after it.
     id: str
     data: dict[str, Any]
-
-
-class ScheduleRecord(Record):
-    _names = ("schedule_id",)
-    _shows = ("name", "interval", "state")
-
-    schedule_id: str
-    user_id: str
-    name: str | None
-    state: str
-    message: str | None
-    interval: str
-    timezone: str
-    schedule_at: datetime
-    ends_at: datetime | None
-    jitter: float | None
-    overlap: str
-    catch_up: str
-    max_runs: int | None
-    next_run: datetime | None
-    runs: int
-    last_run_at: datetime | None
-    last_job_id: str | None
-    rev: int
-    spider: str | None
-    start_urls: list[str]
-    start_urls_count: int
-    tags: list[str]
-    site: str | None
-    target: str | None
-    created_at: datetime
-    updated_at: datetime
-    status_url: str
-    logs_url: str
-    items_url: str
-    page_url: str
-    crawl: Any
-
-
-class SpiderRecord(Record):
-    _names = ("project", "version", "name")
-
-    project: str
-    version: str | None
-    latest: bool
-    name: str
-    description: str
-    params_schema: dict[str, Any] | None
-    allowed_domains: list[str]
-    own_start: bool
-    needs_urls: bool
-    arguments: list[str]
-
-
-class FileRecord(Record):
-    """A file that a crawl has written."""
-
-    _shows = ("name", "size", "attempt")
-
-    #: Its path below the folder that the spider works in.
-    name: str
-    size: int
-    type: str
-    sha256: str
-    attempt: int
-    modified_at: datetime
-    stored_at: datetime
-    url: str
-
-
-class DatasetRecord(Record):
-    """How many `items` there are is in `raw`: as an attribute they are the items."""
-
-    _names = ("user_id", "name")
-
-    name: str
-    user_id: str
-    key: list[str]
-    ignore: list[str]
-    confirm_removed: int
-    drop_guard: float
-    empty_values: list[str]
-    item_schema: dict[str, Any]
-    exports: list[dict[str, Any]]
-    runs: int
-    last_seq: int
-    floor_seq: int
-    held: int
-    waiting: int
-    head_run: str | None
-    complete_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-    page_url: str
-
-
-class DatasetItem(Record):
-    """An item of a dataset, and what is known of it."""
-
-    _shows = ("key", "seq")
-
-    item: dict[str, Any]
-    key: dict[str, Any]
-    key_hash: str
-    seq: int
-    run: str
-    first_seen: datetime
-    changed_at: datetime
-    removed: bool
-
-
-class Change(Record):
-    """What a run has found out of one item."""
-
-    _names = ("id",)
-    _shows = ("type", "key")
-
-    #: `new`, `changed` or `removed`.
-    type: str
-    id: str
-    seq: int
-    deleted: bool
-    item: dict[str, Any]
-    key: dict[str, Any]
-    key_hash: str
-    changes: dict[str, Any] | None
-    run: str
-    at: datetime
-    first_seen: datetime
-
-
-class EndpointRecord(Record):
-    _names = ("endpoint_id",)
-    _shows = ("url",)
-
-    endpoint_id: str
-    user_id: str
-    url: str
-    description: str | None
-    events: list[str]
-    filter: Any
-    format: str
-    all_users: bool
-    paused: bool
-    disabled_at: datetime | None
-    disabled_reason: str | None
-    failing_since: datetime | None
-    created_at: datetime
-    #: Only of one that was just made.
-    secret: str | None
-
-
-class DeliveryRecord(Record):
-    """A call of an endpoint."""
-
-    _names = ("delivery_id",)
-    _shows = ("type", "state")
-
-    delivery_id: str
-    message_id: str
-    type: str
-    endpoint_id: str | None
-    job_id: str | None
-    url: str
-    state: str
-    created_at: datetime
-    next_try: datetime | None
-    tries: int
-    calls: list[dict[str, Any]]
-
-
-class ProjectRecord(Record):
-    _names = ("name",)
-    _shows = ("latest",)
-
-    name: str
-    latest: str | None
-    previous: str | None
-    versions: list[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -142,3 +143,17 @@ def _moment(name: str, value: datetime) -> str:
             f"{name}: {value} has no offset, as datetime.now(UTC) has; astimezone() gives it the local one"
         )
     return value.isoformat()
+
+
+def order(
+    user_id: str | None, urls: tuple[str, ...], spider: str | None, fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The body of a request for a crawl: what is `None` is left out."""
+    if not all(isinstance(url, str) for url in urls):
+        raise TypeError("pass URLs one by one, each as a text: a list of them with a star, as in (*urls)")
+    return given(**{"user_id": user_id, "spider": spider, "start_urls": [*urls] or None, **fields})
+
+
+def idempotent() -> dict[str, str]:
+    """The header by which a request that is sent twice is carried out once."""
+    return {"Idempotency-Key": uuid.uuid4().hex}

@@ -26,6 +26,7 @@ from discoverybot_client import (
     InvalidRequestError,
     KeyRefusedError,
     NoGatewayError,
+    NotAJobError,
     NotFoundError,
     Retries,
     TooManyRequestsError,
@@ -126,7 +127,7 @@ def test_who_says_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_tries_are_counted() -> None:
     with client_of(whole(AWAY, 503, retry_after="0"), retries=3) as (client, server):
         with pytest.raises(UnavailableError) as raised:
-            client.projects()
+            list(client.projects.list())
         assert (raised.value.code, raised.value.request_id, len(server.asked)) == ("unavailable", "r1", 3)
 
 
@@ -146,19 +147,58 @@ def test_a_platform_that_starts_is_waited_for_until_the_time_is_over() -> None:
 def test_who_does_not_wait_asks_again_only_for_a_lost_answer(status: int) -> None:
     with client_of(nothing, whole(AWAY, status), whole([]), retries=Retries(3, waits=False)) as (client, server):
         with pytest.raises((TooManyRequestsError, UnavailableError)):
-            client.projects()
+            list(client.projects.list())
         assert len(server.asked) == 2
     with Client(f"http://127.0.0.1:{free_port()}", retries=Retries(20, waits=False)) as client:
         begun = time.monotonic()
         with pytest.raises(GatewayUnreachableError) as raised:
-            client.projects()
+            list(client.projects.list())
         assert (time.monotonic() - begun < 5, raised.value.was_sent) == (True, False)
 
 
 def test_what_is_wrong_with_a_platform_is_an_answer() -> None:
     report = {"status": "starting", "checks": {"nodes": {"status": "down", "message": "none"}}}
     with client_of(whole(report, 503), retries=1) as (client, _):
-        assert client.health() == report
+        health = client.health()
+    assert (health.status, health.checks["nodes"].message, health.raw) == ("starting", "none", report)
+
+
+def test_the_id_of_a_schedule_is_no_job() -> None:
+    message = f"{JOB['job_id']} is a schedule, not a job: client.schedules.get"
+    with client_of(whole({**JOB, "kind": "schedule"})) as (client, _), pytest.raises(NotAJobError, match=message):
+        client.job(JOB["job_id"])
+
+
+@pytest.mark.parametrize(("limit", "pages"), [(0, 0), (1, 1), (2, 1), (3, 2), (9, 3)])
+def test_a_list_ends_after_so_many(limit: int, pages: int) -> None:
+    with client_of(whole(JOB), *map(whole, PAGES)) as (client, server):
+        items = list(client.job(JOB["job_id"]).items(limit=limit))
+        assert (items, len(server.asked)) == ([{"n": n + 1} for n in range(min(limit, 4))], 1 + pages)
+
+
+def test_many_jobs_are_acted_on_in_parts() -> None:
+    counted = {"action": "cancel", "matched": 3, "as_of": "2027-06-01T09:00:00Z", "done": 0}
+    parts = (
+        {"matched": 3, "done": 2, "next": "5"},
+        {"matched": None, "done": 0, "refused": 1, "refusals": [{}], "next": None},
+    )
+    with client_of(whole(counted), *map(whole, parts)) as (client, server):
+        report = client.act_on_jobs("cancel", expect=client.act_on_jobs("cancel", tag="old"), tag="old")
+        bodies = [json.loads(asked.body) for asked in server.asked]
+    assert (report.matched, report.done, report.refused, len(report.refusals or ())) == (3, 2, 1, 1)
+    begun = {"action": "cancel", "filter": {"tag": "old"}, "expect": 3, "as_of": "2027-06-01T09:00:00Z"}
+    assert bodies == [{"action": "cancel", "filter": {"tag": "old"}}, begun, {**begun, "after": "5"}]
+
+
+def test_what_is_sent_again_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "discoverybot_client")
+    with client_of(whole(AWAY, 503), whole(JOB)) as (client, server):
+        client.job(JOB["job_id"])
+        assert repr(client) == f"Client({server.url!r}, user_id=None)", "no key is shown"
+    lines = [record.getMessage() for record in caplog.records if record.name == "discoverybot_client"]
+    assert [line.partition("; again in")[0] for line in lines] == [
+        f"GET /jobs/{JOB['job_id']}: MongoDB is away (unavailable)"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the methods of the client take is what the API's description says."""
+"""What the methods of the client take and return is what the API's description says."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from unit.house.sources import ROOT
 from discoverybot_client import Client
 from discoverybot_client.rules import given, sent
 
-GENERATOR = ROOT / ".ci/client_params.py"
 
-
-def test_the_types_of_arguments_are_those_of_the_description() -> None:
-    made = runpy.run_path(str(GENERATOR))
+@pytest.mark.parametrize("name", ["client_params", "client_answers"])
+def test_types_are_those_of_the_description(name: str) -> None:
+    made = runpy.run_path(str(ROOT / f".ci/{name}.py"))
     assert made["TARGET"].read_text() == made["made"](document()), "make blocking-client"
 
 

@@ -1,56 +1,15 @@
-"""What the client says of an answer is in the API's description, and what it does not know is kept."""
+"""An answer as an object: what it does not know is kept, times are times, and objects inside of it are objects."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from inspect import get_annotations
+import copy
+import pickle
+from datetime import UTC, date, datetime
 
 import pytest
-from described import document
 
-from discoverybot_client import (
-    Change,
-    DatasetItem,
-    DeliveryRecord,
-    Event,
-    FileRecord,
-    LogLine,
-    ProjectRecord,
-    SpiderRecord,
-)
-from discoverybot_client.records import DatasetRecord, EndpointRecord, JobRecord, Record, ScheduleRecord
-
-#: Each with the schemas of its answers.
-RECORDS: dict[type[Record], tuple[str, ...]] = {
-    JobRecord: ("JobDetail", "JobSummary", "JobStatusView"),
-    ScheduleRecord: ("ScheduleView", "ScheduleSummary"),
-    SpiderRecord: ("SpiderView",),
-    FileRecord: ("FileView",),
-    DatasetRecord: ("DatasetView",),
-    DatasetItem: ("RecordView",),
-    Change: ("ChangeView",),
-    EndpointRecord: ("MadeEndpoint", "EndpointView"),
-    DeliveryRecord: ("DeliveryView",),
-    ProjectRecord: ("ProjectView",),
-}
-#: Methods have these names.
-METHODS = {(DatasetRecord, "items")}
-
-
-@pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
-def test_the_fields_of_records_are_those_of_answers(kind: type[Record]) -> None:
-    fields = {name: str(annotation) for name, annotation in get_annotations(kind).items()}
-    schemas = document()["components"]["schemas"]
-    first, *more = (schemas[name]["properties"] for name in RECORDS[kind])
-    assert fields.keys() == {name for name in first if (kind, name) not in METHODS}
-    for name, annotation in fields.items():
-        if annotation == "Any":  # an object, whose fields checkers do not know
-            assert "$ref" in str(first[name]), name
-            continue
-        is_time = "date-time" in str(first[name])
-        assert is_time == ("datetime" in annotation), name
-        is_sure = "null" not in str(first[name]) and all(name in other for other in more)
-        assert is_sure or annotation.endswith("| None"), name
+from discoverybot_client import Event, FileRecord, Health, LogLine, RunDays
+from discoverybot_client.answers import Attempt, HealthCheck, JobRecord, ScheduleRecord
 
 
 def test_fields_that_are_not_known_are_kept() -> None:
@@ -61,6 +20,34 @@ def test_fields_that_are_not_known_are_kept() -> None:
     assert job.message is None, "the answer lacks it"
     with pytest.raises(AttributeError, match="JobRecord has no 'color'"):
         _ = job.color
+
+
+def test_objects_inside_are_records_with_times() -> None:
+    ended = {"attempt": 1, "ended_at": "2027-06-01T09:00:00Z", "exit": None}
+    job = JobRecord({"job_id": "5f", "attempts": [ended], "spec": {"params": {"a": 1}}})
+    assert job.attempts is not None
+    (attempt,) = job.attempts
+    assert isinstance(attempt, Attempt)
+    assert (attempt.ended_at, attempt.exit) == (datetime(2027, 6, 1, 9, tzinfo=UTC), None)
+    assert job.spec is not None
+    assert job.spec.params == {"a": 1}
+    assert job["attempts"] == [ended], "as it came"
+    days = RunDays({"total": {"runs": 1}, "days": [{"day": "2027-06-01", "runs": 1}]}).days
+    assert days[0].day == date(2027, 6, 1)
+    checks = Health({"status": "ok", "checks": {"mongodb": {"status": "ok", "message": "it answers"}}}).checks
+    assert isinstance(checks["mongodb"], HealthCheck)
+    assert checks["mongodb"].message == "it answers"
+
+
+def test_what_is_not_as_described_stays_as_it_is() -> None:
+    job = JobRecord({"job_id": "5f", "attempts": "many", "finished_at": 7, "spec": ["x"]})
+    assert (job.attempts, job.finished_at, job.spec) == ("many", 7, ["x"])
+
+
+def test_records_can_be_copied_and_sent_to_other_processes() -> None:
+    job = JobRecord({"job_id": "5f", "status": "running"})
+    for same in (copy.deepcopy(job), pickle.loads(pickle.dumps(job))):
+        assert (same, same.status) == (job, "running")
 
 
 def test_what_names_a_thing_makes_it_equal_and_stands_in_its_repr() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 WRONG = "# wrong"
 PROGRAM = """
+from contextlib import aclosing, closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +27,14 @@ def right(client: Client, newer: dict[str, Any], maybe: str | None) -> None:
     events: list[EventType] = ["job.failed"]
     client.endpoints.create("https://example.com", events=events, filter={"tags": ["nightly"]})
     job = client.job("5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a")
-    print(job.finished_at, job.spec["params"], job.advice, job["newer"])
+    print(job.finished_at, job.spec and job.spec.params, job.attempts and job.attempts[0].ended_at, job["newer"])
+    print(client.health().checks["mongodb"].todo, client.deploy("shop").spiders, client.errors.get("5f").days[0].day)
+    for run in client.schedules.get("0d4f").coming(3):
+        print(run.at.astimezone(), run.local)
+    for rule in client.alert_rules.list():
+        rule.update(when={"measure": "failed", "runs": 3}, quiet={"since": "22:00", "until": "06:00"})
+    with closing(job.follow(level="INFO")) as lines:
+        print(next(lines).msg)
     try:
         job.wait(1).require_good()
     except WaitTimeoutError as late:
@@ -39,6 +47,8 @@ async def right_also(client: AsyncClient) -> None:
     try:
         await client.crawl("https://example.com", wait=1)
     except AsyncWaitTimeoutError as late:
+        async with aclosing(late.job.follow()) as lines:
+            print([line.msg async for line in lines])
         print((await late.job.cancel()).status)
 
 
@@ -59,6 +69,11 @@ def wrong(client: Client, late: WaitTimeoutError) -> None:
     print(client.schedules.get("0d4f").next_runs)  # wrong
     print(client.datasets.get("pages").hold)  # wrong
     late.job.stop()  # wrong
+    print(job.attempts[0].status)  # wrong
+    print(job.status == "fialed")  # wrong
+    client.alert_rules.create("failed", {"measure": "fialed"})  # wrong
+    print(client.health().checks["mongodb"].stauts)  # wrong
+    client.keys.create("ada", ["root"])  # wrong
 
 
 async def wrong_also(client: AsyncClient, late: AsyncWaitTimeoutError) -> None:

@@ -1,85 +1,130 @@
-"""What stays when a job has ended: schedules, datasets, endpoints, projects."""
+"""What stays when a job has ended: schedules, datasets, dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Self, Unpack
 from urllib.parse import quote
 
-from discoverybot_client.params import ChangeTypes, DatasetChanges, DeliveryState, EndpointChanges, ScheduleChanges
-from discoverybot_client.records import (
-    NEW_JOB,
+from discoverybot_client.answers import (
     Change,
+    ComingRun,
+    DatasetHealth,
     DatasetItem,
     DatasetRecord,
-    DeliveryRecord,
-    EndpointRecord,
+    DatasetRunRecord,
+    DeadLetterRecord,
+    Occurrence,
+    RunDays,
     ScheduleRecord,
 )
-from discoverybot_client.rules import GRACE, Deadline, given, sent
+from discoverybot_client.params import (
+    ChangeTypes,
+    DatasetChanges,
+    DatasetOptions,
+    DeadLetterFilters,
+    RunState,
+    ScheduleChanges,
+    ScheduleFields,
+    ScheduleFilters,
+)
+from discoverybot_client.records import NEW_JOB
+from discoverybot_client.rules import GRACE, Deadline, given, idempotent, order, sent
 
+from .bound import Bound, Resource
 from .jobs import Job
 from .transport import Transport
 
-#: Entries of a page, and changes of one: the most that the gateway gives.
-_PAGE, _MANY = 200, 1000
+#: Changes and items of a page: the most that the gateway gives.
+_MANY = 1000
 #: Seconds that the gateway waits for a change.
 _WAIT = 30
 
 
-class Schedule(ScheduleRecord):
+class Schedule(Bound, ScheduleRecord):
     """What is crawled again and again."""
-
-    def __init__(self, data: Mapping[str, Any], transport: Transport) -> None:
-        super().__init__(data)
-        self._transport = transport
 
     @property
     def id(self) -> str:
+        """Its id: what `get` and other calls take."""
         return str(self._data["schedule_id"])
 
     async def refresh(self) -> Self:
-        return await self._renew("GET")
+        """Ask for it again."""
+        return await self._renew("GET", self._path())
 
     async def update(self, **fields: Unpack[ScheduleChanges]) -> Self:
         """Replace these fields; with `rev=schedule.rev` only if nobody else has changed it meanwhile."""
-        return await self._renew("PATCH", json=sent(fields))
+        return await self._renew("PATCH", self._path(), json=sent(fields))
 
     async def pause(self) -> Self:
         """No run begins until it is resumed."""
-        return await self._renew("POST", "/pause")
+        return await self._renew("POST", self._path("/pause"))
 
     async def resume(self) -> Self:
-        return await self._renew("POST", "/resume")
+        """Runs begin again when they are due."""
+        return await self._renew("POST", self._path("/resume"))
 
     async def run(self) -> Job:
         """A run now, beside those that are due."""
-        receipt = await self._transport.call("POST", f"{self._path()}/run")
+        receipt = await self._transport.call("POST", self._path("/run"))
         return Job({**NEW_JOB, **receipt}, self._transport)
 
-    async def jobs(self) -> AsyncIterator[Job]:
+    async def jobs(self, *, limit: int | None = None) -> AsyncIterator[Job]:
         """Its jobs, the newest first."""
-        async for page in self._transport.pages("/jobs", schedule_id=self.id, limit=_PAGE):
-            for job in page["jobs"]:
-                yield Job(job, self._transport)
+        async for job in self._transport.entries("/jobs", "jobs", {"schedule_id": self.id, "limit": limit}):
+            yield Job(job, self._transport)
 
-    async def coming(self, count: int = 10) -> list[dict[str, Any]]:
+    async def coming(self, count: int = 10) -> list[ComingRun]:
         """The runs to come: `at`, `due` and `local` of each."""
-        told = await self._transport.call("GET", f"{self._path()}/next", params={"count": count})
-        runs: list[dict[str, Any]] = told["runs"]
-        return runs
+        told = await self._transport.call("GET", self._path("/next"), params={"count": count})
+        return [ComingRun(run) for run in told["runs"]]
+
+    async def history(self, *, limit: int | None = None) -> AsyncIterator[Occurrence]:
+        """What became of each time that it was due, the latest first: a job, or why there is none."""
+        async for entry in self._transport.entries(self._path("/history"), "entries", {"limit": limit}):
+            yield Occurrence(entry)
+
+    async def days(self, days: int = 30) -> RunDays:
+        """How its runs went, day by day."""
+        return RunDays(await self._transport.call("GET", self._path("/days"), params={"days": days}))
 
     async def delete(self) -> None:
         """Its runs stay."""
         await self._transport.call("DELETE", self._path())
 
-    async def _renew(self, method: str, what: str = "", **options: Any) -> Self:
-        self._data = await self._transport.call(method, self._path() + what, **options)
-        return self
+    def _path(self, what: str = "") -> str:
+        return f"/schedules/{self.id}{what}"
 
-    def _path(self) -> str:
-        return f"/schedules/{self.id}"
+
+class Schedules(Resource):
+    """What is crawled again and again: `client.schedules`."""
+
+    async def create(
+        self,
+        *urls: str,
+        interval: str,
+        spider: str | None = None,
+        name: str | None = None,
+        **fields: Unpack[ScheduleFields],
+    ) -> Schedule:
+        """Crawl again and again: `interval` is `0 9 * * *`, `@daily` or `every 15m`. The same crawl at the same times
+        is answered with the schedule that there is.
+        """
+        body = order(self._user_id, urls, spider, {**fields, "interval": interval, "name": name})
+        told = await self._transport.call("POST", "/schedules", json=body, headers=idempotent())
+        return Schedule(told, self._transport)
+
+    async def get(self, schedule_id: str) -> Schedule:
+        """Raises `NotFoundError`."""
+        return await Schedule({"schedule_id": schedule_id}, self._transport).refresh()
+
+    async def list(self, **filters: Unpack[ScheduleFilters]) -> AsyncIterator[Schedule]:
+        """The newest first."""
+        query = {"user_id": self._user_id, **filters}
+        async for schedule in self._transport.entries("/schedules", "schedules", query):
+            yield Schedule(schedule, self._transport)
 
 
 class Changes:
@@ -113,12 +158,13 @@ class Changes:
         return page
 
 
-class Dataset(DatasetRecord):
+class Dataset(Bound, DatasetRecord):
     """What is known across runs."""
 
-    def __init__(self, data: Mapping[str, Any], transport: Transport) -> None:
-        super().__init__(data)
-        self._transport = transport
+    @property
+    def items_count(self) -> int:
+        """How many items are present; `items()` are they themselves."""
+        return int(self._data["items"])
 
     def changes(
         self, since: int | str | datetime = 0, *, types: ChangeTypes | None = None, follow: bool = False
@@ -130,20 +176,43 @@ class Dataset(DatasetRecord):
         begin = sent({"since": since})["since"]
         return Changes(self._transport, self._path("/changes"), query, begin, follow=follow)
 
-    async def items(self, *, q: str | None = None, removed: bool = False) -> AsyncIterator[DatasetItem]:
-        """What is present; with `removed`, also what is gone."""
-        query = {**self._user(), **given(limit=_MANY, q=q, removed="true" if removed else None)}
-        async for page in self._transport.pages(self._path("/items"), **query):
-            for item in page["items"]:
-                yield DatasetItem(item)
+    async def items(
+        self, *, q: str | None = None, removed: bool = False, limit: int | None = None
+    ) -> AsyncIterator[DatasetItem]:
+        """What is present; with `removed`, also what is gone. `q` is a text that it has."""
+        query = {**self._user(), **given(q=q, removed="true" if removed else None, limit=limit)}
+        async for item in self._transport.entries(self._path("/items"), "items", query, page=_MANY):
+            yield DatasetItem(item)
+
+    async def list_runs(
+        self, *, state: RunState | None = None, limit: int | None = None
+    ) -> AsyncIterator[DatasetRun]:
+        """What each crawl has done to it, the newest first; `state="held"` are those that wait for `accept`."""
+        query = {**self._user(), "state": state, "limit": limit}
+        async for run in self._transport.entries(self._path("/runs"), "runs", query):
+            yield DatasetRun(run, self._transport, self)
+
+    async def run(self, job_id: str) -> DatasetRun:
+        """What this crawl has done to it. Raises `NotFoundError`."""
+        return await DatasetRun({"job_id": job_id}, self._transport, self).refresh()
+
+    async def health(self) -> DatasetHealth:
+        """How the last run compares with what is usual."""
+        return DatasetHealth(await self._transport.call("GET", self._path("/health"), params=self._user()))
+
+    async def schema(self, *, learned: bool = False) -> dict[str, Any]:
+        """The JSON Schema of its items: the one that is pinned, or what the last runs have in common (`learned`)."""
+        query = {**self._user(), **({"learned": "true"} if learned else {})}
+        told: dict[str, Any] = await self._transport.call("GET", self._path("/schema"), params=query)
+        return told
 
     async def refresh(self) -> Self:
-        self._data = await self._transport.call("GET", self._path(), params=self._user())
-        return self
+        """Ask for it again."""
+        return await self._renew("GET", self._path(), params=self._user())
 
     async def update(self, **options: Unpack[DatasetChanges]) -> Self:
-        self._data = await self._transport.call("PATCH", self._path(), params=self._user(), json=sent(options))
-        return self
+        """Replace these options."""
+        return await self._renew("PATCH", self._path(), params=self._user(), json=sent(options))
 
     async def delete(self) -> None:
         """Delete its items and changes. The jobs stay."""
@@ -156,37 +225,73 @@ class Dataset(DatasetRecord):
         return f"/datasets/{quote(self.name, safe='')}{what}"
 
 
-class Endpoint(EndpointRecord):
-    """A receiver of events."""
+class DatasetRun(Bound, DatasetRunRecord):
+    """What a crawl has done to a dataset."""
 
-    def __init__(self, data: Mapping[str, Any], transport: Transport) -> None:
-        super().__init__(data)
-        self._transport = transport
+    def __init__(self, data: dict[str, Any], transport: Transport, dataset: Dataset) -> None:
+        super().__init__(data, transport)
+        self._user = {"user_id": dataset.user_id}
+        self._place = f"/datasets/{quote(dataset.name, safe='')}/runs"
 
-    @property
-    def id(self) -> str:
-        return str(self._data["endpoint_id"])
+    async def refresh(self) -> Self:
+        """Ask for it again."""
+        return await self._renew("GET", self._path(), params=self._user)
 
-    async def update(self, **fields: Unpack[EndpointChanges]) -> Self:
-        self._data = await self._transport.call("PATCH", self._path(), json=sent(fields))
-        return self
+    async def accept(self, *, new_normal: bool = False) -> Self:
+        """The changes of a run that is held become visible; with `new_normal` what is usual is learned anew."""
+        query = {**self._user, **({"new_normal": "true"} if new_normal else {})}
+        return await self._renew("POST", self._path("/accept"), params=query)
 
-    async def test(self) -> DeliveryRecord:
-        """Call it now, with an event `endpoint.test`."""
-        return DeliveryRecord(await self._transport.call("POST", self._path("/test")))
+    async def reject(self) -> Self:
+        """The changes of a run that is held are dropped."""
+        return await self._renew("POST", self._path("/reject"), params=self._user)
 
-    async def read_secret(self) -> str:
-        """The secret for `verify`."""
-        return str((await self._transport.call("GET", self._path("/secret")))["secret"])
-
-    async def deliveries(self, *, state: DeliveryState | None = None) -> AsyncIterator[DeliveryRecord]:
-        """Its calls, the newest first."""
-        async for page in self._transport.pages(self._path("/deliveries"), limit=_PAGE, state=state):
-            for delivery in page["deliveries"]:
-                yield DeliveryRecord(delivery)
-
-    async def delete(self) -> None:
-        await self._transport.call("DELETE", self._path())
+    async def export(self) -> Self:
+        """Write the files of the dataset's `exports` that are not there yet, within seconds."""
+        return await self._renew("POST", self._path("/export"), params=self._user)
 
     def _path(self, what: str = "") -> str:
-        return f"/endpoints/{self.id}{what}"
+        return f"{self._place}/{self._data['job_id']}{what}"
+
+
+class Datasets(Resource):
+    """What is known across runs: `client.datasets`."""
+
+    async def put(self, name: str, **options: Unpack[DatasetOptions]) -> Dataset:
+        """Make it, or set its options: `key=["sku"]` and the like; what is left out gets its default."""
+        path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
+        return Dataset(await self._transport.call("PUT", path, params=query, json=sent(options)), self._transport)
+
+    async def get(self, name: str) -> Dataset:
+        """Raises `NotFoundError`."""
+        path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
+        return Dataset(await self._transport.call("GET", path, params=query), self._transport)
+
+    async def list(self, *, limit: int | None = None) -> AsyncIterator[Dataset]:
+        """The newest first."""
+        query = {"user_id": self._user_id, "limit": limit}
+        async for dataset in self._transport.entries("/datasets", "datasets", query):
+            yield Dataset(dataset, self._transport)
+
+
+class DeadLetter(Bound, DeadLetterRecord):
+    """A job that is out of retries."""
+
+    async def requeue(self) -> Job:
+        """The new job that crawls the same again."""
+        receipt = await self._transport.call("POST", f"/dead-letters/{self._data['id']}/requeue")
+        return Job({**NEW_JOB, "spider": self._data.get("spider"), **receipt}, self._transport)
+
+    async def dismiss(self) -> None:
+        """Take it off the list. The job stays."""
+        await self._transport.call("DELETE", f"/dead-letters/{self._data['id']}")
+
+
+class DeadLetters(Resource):
+    """Jobs that are out of retries: `client.dead_letters`."""
+
+    async def list(self, **filters: Unpack[DeadLetterFilters]) -> AsyncIterator[DeadLetter]:
+        """The newest first."""
+        query = {"user_id": self._user_id, **filters}
+        async for letter in self._transport.entries("/dead-letters", "dead_letters", query):
+            yield DeadLetter(letter, self._transport)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,12 @@ from discoverybot_client.rules import (
 
 from .operations import body_of, close, in_thread, pieces_of
 
+_logger = logging.getLogger("discoverybot_client")
 _CONNECT = 5.0
 #: How many times as long as another call a page may take.
 _PAGE_TIMES = 10
+#: Entries of a page: the most that the gateway gives in most lists.
+PAGE = 200
 _NO_CONTENT = 204
 #: From here on an answer is an error: a redirection is that of a stranger.
 _ERRORS = 300
@@ -112,6 +116,7 @@ class Transport:
             pause, left = self.retries.pause(number, failed.retry_after), until.left()
             if not self.retries.cover(number, failed, repeatable=repeatable) or (left is not None and pause >= left):
                 raise failed from None
+            _logger.info("%s %s: %s; again in %.1f s", method, path, failed, pause)
             await asyncio.sleep(pause)
 
     async def _once(
@@ -144,9 +149,24 @@ class Transport:
                 raise NoGatewayError(f"the page after {following!r} of {path} is the same again")
             asked[cursor] = following
 
+    async def entries(
+        self, path: str, name: str, query: Mapping[str, Any], *, page: int = PAGE
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Each entry of a list, page by page: all, or as many as the `limit` of the query."""
+        left = query.get("limit")
+        if left == 0:
+            return
+        size = page if left is None else min(page, left)
+        async for one in self.pages(path, **{**query, "limit": size}):
+            for entry in one[name]:
+                yield entry
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+
     async def events(
         self, path: str, after: str = "", patience: float | None = None, **query: Any
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Each event of a stream, from the one after `after` on, to its end. Whenever the connection breaks, it goes
         on after the last event, and an event `dropped` says so. Raises `GatewayUnreachableError` or
         `UnavailableError` if the gateway is away for `patience` seconds, and `ApiError` if it refuses.
@@ -173,6 +193,7 @@ class Transport:
                     raise
                 after_pause = self.retries.pause(number, error.retry_after or pause)
             number += 1
+            _logger.info("the stream %s broke off after %r; again in %.1f s", path, last_id, after_pause)
             yield Event("dropped", last_id, {})
             await asyncio.sleep(after_pause)
 

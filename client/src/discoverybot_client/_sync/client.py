@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -14,26 +13,31 @@ from urllib.parse import quote
 
 import httpx2
 
+from discoverybot_client.answers import (
+    Action,
+    AuditEntry,
+    BulkReport,
+    CrawlPreview,
+    Deployment,
+    Health,
+    QueueStatus,
+    RunDays,
+    Session,
+    SpiderRecord,
+)
 from discoverybot_client.deploying import deploy_folder
 from discoverybot_client.errors import ApiError
-from discoverybot_client.params import (
-    CrawlFields,
-    DatasetOptions,
-    EndpointFields,
-    JobFilters,
-    ScheduleFields,
-    ScheduleFilters,
-    SpiderFilters,
-)
-from discoverybot_client.records import NEW_JOB, Event, ProjectRecord, SpiderRecord
-from discoverybot_client.rules import Address, Deadline, Retries, given, sent
+from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilters, JobFilters, SpiderFilters
+from discoverybot_client.records import NEW_JOB, Event
+from discoverybot_client.rules import Address, Deadline, Retries, given, idempotent, order
 
 from .jobs import Job
 from .operations import in_thread
-from .resources import Dataset, Endpoint, Schedule
+from .platform import Keys, Nodes, Projects, SavedViews, Sites, Targets
+from .resources import Datasets, DeadLetters, Schedules
+from .signals import AlertRules, Alerts, Endpoints, ErrorGroups
 from .transport import Transport
 
-_PAGE = 200
 #: Seconds that a deployment takes at most; and that the gateway waits for its nodes before it is asked again: less
 #: than proxies wait.
 _DEPLOYMENT, _NODES = 3600.0, 50
@@ -44,10 +48,13 @@ _NOT_HEALTHY = frozenset({503})
 
 
 class Client:
-    """A client of one gateway; it may be used by many tasks at once.
+    """A client of one gateway. Many threads, or tasks of one event loop, may use it at once. A job or another object
+    that it returns is for one at a time, because `wait` and the like renew it.
 
     `url` and `key` are those of `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`, if they are not given; without keys,
-    `user_id` says for whom it asks. `timeout` is for a whole call with its retries, in seconds.
+    `user_id` says for whom it asks. `timeout` is for a whole call with its retries, in seconds, and `retries` is how
+    often a request is sent again at most (`Retries`). `transport` is httpx2's, for tests and proxies. Close it after
+    use, or use it in a `with` statement.
     """
 
     def __init__(
@@ -65,9 +72,33 @@ class Client:
         self._key = address.headers.get("Authorization", "").removeprefix("Bearer ")
         tries = Retries(retries) if isinstance(retries, int) else retries
         self._transport = Transport(address, timeout, tries, transport)
-        self.schedules = Schedules(self._transport, user_id)
-        self.datasets = Datasets(self._transport, user_id)
-        self.endpoints = Endpoints(self._transport, user_id)
+        bound = (self._transport, user_id)
+        #: What is crawled again and again.
+        self.schedules = Schedules(*bound)
+        #: What is known across runs.
+        self.datasets = Datasets(*bound)
+        #: Jobs that are out of retries.
+        self.dead_letters = DeadLetters(*bound)
+        #: Errors across runs.
+        self.errors = ErrorGroups(*bound)
+        #: Receivers of events.
+        self.endpoints = Endpoints(*bound)
+        #: What the rules have found.
+        self.alerts = Alerts(*bound)
+        #: When alerts begin, and who is told.
+        self.alert_rules = AlertRules(*bound)
+        #: Where is searched.
+        self.sites = Sites(*bound)
+        #: What is searched for there.
+        self.targets = Targets(*bound)
+        #: What is deployed.
+        self.projects = Projects(*bound)
+        #: The machines that crawl.
+        self.nodes = Nodes(*bound)
+        #: Keys of the gateway.
+        self.keys = Keys(*bound)
+        #: Lists of the console that the caller has saved.
+        self.views = SavedViews(*bound)
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +107,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """Close its connections."""
         self._transport.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport.url!r}, user_id={self.user_id!r})"
 
     # --- crawls
 
@@ -98,21 +133,55 @@ class Client:
         """
         if fields.get("interval") is not None:
             raise ValueError("interval: client.schedules.create(…) makes a schedule")
-        body = _order(self.user_id, urls, spider, fields)
-        receipt = self._transport.call("POST", "/crawl", json=body, headers=_idempotent())
+        body = order(self.user_id, urls, spider, fields)
+        receipt = self._transport.call("POST", "/crawl", json=body, headers=idempotent())
         return Job({**NEW_JOB, "spider": spider, **receipt}, self._transport)
 
+    def preview_crawl(self, *urls: str, spider: str | None = None, **fields: Unpack[CrawlFields]) -> CrawlPreview:
+        """What would become of `start_crawl` with the same arguments: why it would be refused, or when and where it
+        would run. Nothing is made.
+        """
+        body = order(self.user_id, urls, spider, fields)
+        return CrawlPreview(self._transport.call("POST", "/crawl/preview", json=body, repeatable=True))
+
     def job(self, job_id: str) -> Job:
-        """The job with this id. Raises `NotFoundError`."""
+        """The job with this id. Raises `NotFoundError`, and `NotAJobError` for the id of a schedule."""
         return Job({"job_id": job_id}, self._transport).refresh()
 
     def jobs(self, **filters: Unpack[JobFilters]) -> Iterator[Job]:
         """Jobs, the newest first. Filters are those of `GET /jobs`, such as `spider="seo"`, `status=["error"]`."""
-        for page in self._transport.pages("/jobs", **_of_user(self.user_id, filters)):
-            for job in page["jobs"]:
-                yield Job(job, self._transport)
+        query = {"user_id": self.user_id, **filters}
+        for job in self._transport.entries("/jobs", "jobs", query):
+            yield Job(job, self._transport)
 
-    def events(self, *job_ids: str, patience: float | None = None) -> Iterator[Event]:
+    def count_jobs(self, **filters: Unpack[JobCountFilters]) -> int:
+        """How many there are. Of a search (`q`) that takes long, as many as were found."""
+        query = given(**{"user_id": self.user_id, **filters})
+        return int((self._transport.call("GET", "/jobs/count", params=query))["count"])
+
+    def act_on_jobs(
+        self,
+        action: Action,
+        *,
+        expect: BulkReport | None = None,
+        **filters: Unpack[JobCountFilters],
+    ) -> BulkReport:
+        """Act on all jobs of the filter. Without `expect` it only counts them (`matched`). With that answer as
+        `expect` it acts on those that there were then, and says how many were `done` and which were `refused`.
+        """
+        body = {"action": action, "filter": given(**{"user_id": self.user_id, **filters})}
+        if expect is None:
+            return BulkReport(self._transport.call("POST", "/jobs/bulk", json=body, repeatable=True))
+        body |= {"expect": expect.raw["matched"], "as_of": expect.raw["as_of"]}
+        report: dict[str, Any] = {}
+        while True:
+            told = self._transport.call("POST", "/jobs/bulk", json=body, repeatable=True)
+            report = _added(report, told)
+            if told.get("next") is None or told.get("stopped"):
+                return BulkReport(report)
+            body["after"] = told["next"]
+
+    def events(self, *job_ids: str, patience: float | None = None) -> Generator[Event, None, None]:
         """What happens to all jobs, or to these: a `snapshot`, then `status` and `progress`. After the connection was
         lost (`dropped`) it begins with a `snapshot` again.
         """
@@ -123,13 +192,15 @@ class Client:
     # --- what can be crawled with
 
     def spiders(self, **filters: Unpack[SpiderFilters]) -> Iterator[SpiderRecord]:
-        for page in self._transport.pages("/spiders", **filters):
-            for spider in page["spiders"]:
-                yield SpiderRecord(spider)
+        """What there is to crawl with, and what arguments each takes."""
+        for spider in self._transport.entries("/spiders", "spiders", filters):
+            yield SpiderRecord(spider)
 
-    def projects(self) -> list[ProjectRecord]:
-        told = self._transport.call("GET", "/projects")
-        return [ProjectRecord(project) for project in told["projects"]]
+    def spider_days(self, project: str, spider: str, days: int = 30) -> RunDays:
+        """How its runs went, day by day."""
+        path = f"/spiders/{quote(project, safe='')}/{quote(spider, safe='')}/days"
+        query = given(days=days, user_id=self.user_id)
+        return RunDays(self._transport.call("GET", path, params=query))
 
     def deploy(
         self,
@@ -138,17 +209,17 @@ class Client:
         project: str | None = None,
         version: str | None = None,
         requirements: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> Deployment:
         """Deploy a Scrapy project to every node. `source` is its folder, which `discoverybot deploy` makes an egg of;
         or an egg, for which `project` and `version` are to be said, and `requirements` is the text of a lock file.
         """
         path = Path(source)
         if in_thread(path.is_dir):
             options = given(project=project, version=version)
-            return in_thread(deploy_folder, self._transport.url, self._key, path, options)
+            return Deployment(in_thread(deploy_folder, self._transport.url, self._key, path, options))
         if project is None or version is None:
             raise ValueError("an egg has no name: say project and version")
-        return self._upload(path, project, version, requirements)
+        return Deployment(self._upload(path, project, version, requirements))
 
     def _upload(self, egg: Path, project: str, version: str, requirements: str | None) -> dict[str, Any]:
         deadline, content = Deadline(_DEPLOYMENT, _DEPLOYMENT), in_thread(egg.read_bytes)
@@ -179,10 +250,22 @@ class Client:
 
     # --- everything else
 
-    def health(self) -> dict[str, Any]:
-        """What works and what does not: `status` is `ok`, `degraded` or `starting`."""
-        told: dict[str, Any] = self._transport.call("GET", "/health", answers=_NOT_HEALTHY)
-        return told
+    def health(self) -> Health:
+        """What works and what does not: `status` is `ok`, `degraded`, `starting` or `down`."""
+        return Health(self._transport.call("GET", "/health", answers=_NOT_HEALTHY))
+
+    def whoami(self) -> Session:
+        """Whose key it is, and what it may do."""
+        return Session(self._transport.call("GET", "/session"))
+
+    def queue(self, *, hours: int | None = None) -> QueueStatus:
+        """What waits and for what, who works, and how sites have answered in the last `hours`."""
+        return QueueStatus(self._transport.call("GET", "/jobs/queue/status", params=given(hours=hours)))
+
+    def audit(self, **filters: Unpack[AuditFilters]) -> Iterator[AuditEntry]:
+        """Calls that may have changed something, the latest first."""
+        for entry in self._transport.entries("/audit", "entries", filters):
+            yield AuditEntry(entry)
 
     def request(self, method: str, path: str, *, timeout: float | None = None, **options: Any) -> Any:
         """Any other call of the API: the answer as JSON. `options` are httpx2's: `params`, `json` and others.
@@ -195,7 +278,9 @@ class Client:
         """The pages of any list of the API, to its end."""
         return self._transport.pages(path, **query)
 
-    def stream(self, path: str, *, after: str = "", patience: float | None = None, **query: Any) -> Iterator[Event]:
+    def stream(
+        self, path: str, *, after: str = "", patience: float | None = None, **query: Any
+    ) -> Generator[Event, None, None]:
         """The events of any stream of the API, as `Job.events` has those of a job."""
         return self._transport.events(path, after, patience, **query)
 
@@ -206,87 +291,8 @@ class Client:
         return self._transport.pieces(path, headers, **query)
 
 
-class Schedules:
-    def __init__(self, transport: Transport, user_id: str | None) -> None:
-        self._transport = transport
-        self._user_id = user_id
-
-    def create(
-        self,
-        *urls: str,
-        interval: str,
-        spider: str | None = None,
-        name: str | None = None,
-        **fields: Unpack[ScheduleFields],
-    ) -> Schedule:
-        """Crawl again and again: `interval` is `0 9 * * *`, `@daily` or `every 15m`. The same crawl at the same times
-        is answered with the schedule that there is.
-        """
-        body = _order(self._user_id, urls, spider, {**fields, "interval": interval, "name": name})
-        told = self._transport.call("POST", "/schedules", json=body, headers=_idempotent())
-        return Schedule(told, self._transport)
-
-    def get(self, schedule_id: str) -> Schedule:
-        return Schedule({"schedule_id": schedule_id}, self._transport).refresh()
-
-    def list(self, **filters: Unpack[ScheduleFilters]) -> Iterator[Schedule]:
-        """The newest first."""
-        for page in self._transport.pages("/schedules", **_of_user(self._user_id, filters)):
-            for schedule in page["schedules"]:
-                yield Schedule(schedule, self._transport)
-
-
-class Datasets:
-    def __init__(self, transport: Transport, user_id: str | None) -> None:
-        self._transport = transport
-        self._user_id = user_id
-
-    def put(self, name: str, **options: Unpack[DatasetOptions]) -> Dataset:
-        """Make it, or set its options: `key=["sku"]` and the like; what is left out gets its default."""
-        path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
-        return Dataset(self._transport.call("PUT", path, params=query, json=sent(options)), self._transport)
-
-    def get(self, name: str) -> Dataset:
-        path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
-        return Dataset(self._transport.call("GET", path, params=query), self._transport)
-
-    def list(self) -> Iterator[Dataset]:
-        for page in self._transport.pages("/datasets", **_of_user(self._user_id, {})):
-            for dataset in page["datasets"]:
-                yield Dataset(dataset, self._transport)
-
-
-class Endpoints:
-    def __init__(self, transport: Transport, user_id: str | None) -> None:
-        self._transport = transport
-        self._user_id = user_id
-
-    def create(self, url: str, **fields: Unpack[EndpointFields]) -> Endpoint:
-        """Have it called for `events=[…]`, by default for all. `secret` of the answer is what `verify` takes."""
-        body = {**given(user_id=self._user_id), "url": url, **sent(fields)}
-        return Endpoint(self._transport.call("POST", "/endpoints", json=body), self._transport)
-
-    def get(self, endpoint_id: str) -> Endpoint:
-        return Endpoint(self._transport.call("GET", f"/endpoints/{endpoint_id}"), self._transport)
-
-    def list(self) -> Iterator[Endpoint]:
-        for page in self._transport.pages("/endpoints", **_of_user(self._user_id, {})):
-            for endpoint in page["endpoints"]:
-                yield Endpoint(endpoint, self._transport)
-
-
-def _order(
-    user_id: str | None, urls: tuple[str, ...], spider: str | None, fields: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The body of a request for a crawl: what is `None` is left out."""
-    if not all(isinstance(url, str) for url in urls):
-        raise TypeError("pass URLs one by one, each as a text: a list of them with a star, as in (*urls)")
-    return given(**{"user_id": user_id, "spider": spider, "start_urls": list(urls) or None, **fields})
-
-
-def _of_user(user_id: str | None, filters: Mapping[str, Any]) -> dict[str, Any]:
-    return given(**{"user_id": user_id, "limit": _PAGE, **filters})
-
-
-def _idempotent() -> dict[str, str]:
-    return {"Idempotency-Key": uuid.uuid4().hex}
+def _added(before: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """Two parts of a report as one."""
+    counts = {name: before.get(name, 0) + told.get(name, 0) for name in ("done", "refused")}
+    refusals = [*before.get("refusals", ()), *told.get("refusals", ())]
+    return {**told, **counts, "matched": before.get("matched", told["matched"]), "refusals": refusals}

@@ -4,39 +4,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from urllib.parse import quote
 
+from discoverybot_client.answers import (
+    DeliveryRecord,
+    FieldCoverage,
+    FileRecord,
+    JobErrorRecord,
+    JobRecord,
+    Moment,
+    RequestRecord,
+)
 from discoverybot_client.errors import (
     CrawlFailedError,
+    NotAJobError,
     WaitTimeoutError,
 )
-from discoverybot_client.params import ItemFormat
-from discoverybot_client.records import FINAL, NEW_JOB, Event, FileRecord, JobRecord, LogLine
+from discoverybot_client.params import DeliveryState, ItemFormat, LogFormat, RequestFilters
+from discoverybot_client.records import FINAL, NEW_JOB, Event, LogLine
 from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given
 
-from .transport import Transport
+from .bound import Bound
 
 #: Items of a page: the most that the gateway gives.
 _PAGE = 1000
 
 
-class Job(JobRecord):
+class Job(Bound, JobRecord):
     """A crawl, as it was known last: `refresh` and `wait` renew it."""
-
-    def __init__(self, data: Mapping[str, Any], transport: Transport) -> None:
-        super().__init__(data)
-        self._transport = transport
 
     @property
     def id(self) -> str:
+        """Its id: what `get` and other calls take."""
         return str(self._data["job_id"])
 
     @property
     def has_ended(self) -> bool:
+        """As far as is known: `refresh` and `wait` ask."""
         return self._data.get("status") in FINAL
 
     @property
@@ -51,8 +59,11 @@ class Job(JobRecord):
         return self
 
     def refresh(self) -> Self:
-        """Ask for all that is known of it now."""
-        self._data = self._transport.call("GET", self._path())
+        """Ask for all that is known of it now. Raises `NotAJobError` for the id of a schedule."""
+        data = self._transport.call("GET", self._path())
+        if data.get("kind", "job") != "job":
+            raise NotAJobError(f"{self.id} is a {data['kind']}, not a job: client.schedules.get(…) has it")
+        self._data = data
         return self
 
     def wait(self, timeout: float | None = None) -> Self:
@@ -75,7 +86,7 @@ class Job(JobRecord):
 
     def follow(
         self, *, level: str | None = None, after: str = "", patience: float | None = None
-    ) -> Iterator[LogLine]:
+    ) -> Generator[LogLine, None, None]:
         """Each line of the log from the first one on, or from the one after the line with the id `after`, to the
         job's end: none is left out, and none comes twice, however often the connection breaks. `level` leaves out
         lesser ones. A gateway that is away for longer than `patience` seconds is an error; without it, it is waited
@@ -85,7 +96,9 @@ class Job(JobRecord):
             if event.name in {"log", "gap"}:
                 yield LogLine.of(event)
 
-    def events(self, *, level: str | None = None, after: str = "", patience: float | None = None) -> Iterator[Event]:
+    def events(
+        self, *, level: str | None = None, after: str = "", patience: float | None = None
+    ) -> Generator[Event, None, None]:
         """As `follow`, with all that the stream says: `log`, `status`, `progress`, `gap`, and `end` once; and
         `dropped` whenever the connection breaks, before it goes on.
         """
@@ -97,23 +110,66 @@ class Job(JobRecord):
     # --- what it finds
 
     def items(
-        self, *, attempt: int | str | None = None, fields: list[str] | None = None, q: str | None = None
+        self,
+        *,
+        attempt: int | str | None = None,
+        fields: Sequence[str] | None = None,
+        q: str | None = None,
+        limit: int | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Each item, page by page; of a crawl that goes on, those that there are. `attempt` is a number or `all`."""
-        query = given(limit=_PAGE, attempt=attempt, fields=",".join(fields) if fields else None, q=q)
-        for page in self._transport.pages(self._path("items"), **query):
-            for item in page["items"]:
-                yield item
+        """Each item, page by page; of a crawl that goes on, those that there are. `attempt` is a number or `all`;
+        `fields` leaves out others; `q` is a text that it has; `limit` is how many come at most.
+        """
+        query = given(limit=limit, attempt=attempt, fields=",".join(fields) if fields else None, q=q)
+        for item in self._transport.entries(self._path("items"), "items", query, page=_PAGE):
+            yield item
+
+    def requests(self, **filters: Unpack[RequestFilters]) -> Iterator[RequestRecord]:
+        """What it has asked sites for, in order. `status="4xx"` or `failed=True` has some, `sort="-ms"` the slowest
+        first.
+        """
+        for request in self._transport.entries(self._path("requests"), "requests", filters):
+            yield RequestRecord(request)
+
+    def errors(self) -> list[JobErrorRecord]:
+        """What has gone wrong in it, by what it is, the most frequent first, and what of it is new."""
+        told = self._transport.call("GET", self._path("errors"))
+        return [JobErrorRecord(error) for error in told["errors"]]
+
+    def fields(self, *, compare: bool = False) -> FieldCoverage:
+        """How full each field of its items is; with `compare` also in the runs before."""
+        query = {"compare": "runs"} if compare else {}
+        return FieldCoverage(self._transport.call("GET", self._path("fields"), params=query))
+
+    def timeline(self) -> list[Moment]:
+        """What has happened to it, and when."""
+        told = self._transport.call("GET", self._path("timeline"))
+        return [Moment(moment) for moment in told["moments"]]
+
+    def deliveries(self, *, state: DeliveryState | None = None, limit: int | None = None) -> Iterator[DeliveryRecord]:
+        """The calls of webhooks and endpoints about it, the newest first."""
+        query = {"state": state, "limit": limit}
+        for delivery in self._transport.entries(self._path("deliveries"), "deliveries", query):
+            yield DeliveryRecord(delivery)
 
     def files(self) -> Iterator[FileRecord]:
         """The files that the crawl has written."""
-        for page in self._transport.pages(self._path("files"), limit=_PAGE):
-            for file in page["files"]:
-                yield FileRecord(file)
+        for file in self._transport.entries(self._path("files"), "files", {}, page=_PAGE):
+            yield FileRecord(file)
 
     def download(self, name: str, target: str | Path) -> Path:
         """One of its files as `target`, which is there only if it is complete."""
         return self._transport.download(f"{self._path('files')}/{quote(name)}", Path(target))
+
+    def download_log(
+        self,
+        target: str | Path,
+        format: LogFormat = "text",  # noqa: A002 - as the API has it
+        *,
+        level: str | None = None,
+    ) -> Path:
+        """The log so far as a file: `text`, or `jsonl` with an object a line."""
+        return self._transport.download(self._path("logs/download"), Path(target), format=format, level=level)
 
     def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
         """All items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
@@ -130,6 +186,7 @@ class Job(JobRecord):
         return self._act("pause", params={"begin_anew": "true"} if begin_anew else {})
 
     def resume(self) -> Self:
+        """It goes on where it was paused."""
         return self._act("resume")
 
     def retry(self) -> Job:

@@ -1,0 +1,328 @@
+"""What crawls run on, and who may do what: projects, nodes, keys, saved views, sites and their targets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Self, Unpack
+from urllib.parse import quote
+
+from discoverybot_client.answers import (
+    Dependencies,
+    Invitation,
+    KeyRecord,
+    NodeRecord,
+    ProjectRecord,
+    ProjectSettings,
+    RunDays,
+    SavedViewRecord,
+    Scope,
+    SiteRecord,
+    TargetRecord,
+    Variable,
+    VersionRecord,
+)
+from discoverybot_client.params import (
+    KeyFields,
+    ListName,
+    SavedViewChanges,
+    ScrapeFields,
+    SiteChanges,
+    SiteFields,
+    TargetChanges,
+    TargetFields,
+)
+from discoverybot_client.records import NEW_JOB
+from discoverybot_client.rules import Deadline, given, idempotent, sent
+
+from .bound import Bound, Resource
+from .jobs import Job
+
+#: Characters of a job's id, which a run's id ends with.
+_JOB_ID = 32
+
+
+class Project(Bound, ProjectRecord):
+    """A project of spiders. What it is made of is asked for by `list_versions`, `variables` and `settings`."""
+
+    async def refresh(self) -> Self:
+        """Ask for its versions again."""
+        self._data = _project(await self._transport.call("GET", self._path("/versions")))
+        return self
+
+    async def list_versions(self) -> list[VersionRecord]:
+        """The newest first."""
+        told = await self._transport.call("GET", self._path("/versions"))
+        return [VersionRecord(version) for version in told["versions"]]
+
+    async def activate(self, version: str) -> Self:
+        """Crawls that name no version run this one from now on."""
+        return await self._renew("POST", self._path(f"/versions/{quote(version, safe='')}/activate"))
+
+    async def roll_back(self) -> Self:
+        """The version before is the latest again."""
+        return await self._renew("POST", self._path("/rollback"))
+
+    async def delete_version(self, version: str) -> None:
+        """Remove it, also from every node."""
+        await self._transport.call("DELETE", self._path(f"/versions/{quote(version, safe='')}"))
+
+    async def dependencies(self, version: str) -> Dependencies:
+        """What each node has installed for it."""
+        path = self._path(f"/versions/{quote(version, safe='')}/dependencies")
+        return Dependencies(await self._transport.call("GET", path))
+
+    async def variables(self) -> list[Variable]:
+        """Its environment variables; of secrets without values."""
+        return _variables(await self._transport.call("GET", self._path("/env")))
+
+    async def set_variable(self, name: str, value: str, *, secret: bool = False) -> list[Variable]:
+        """Attempts that begin later find it in their environment. All variables, as they are then."""
+        body = {"value": value, "secret": secret}
+        return _variables(await self._transport.call("PUT", self._path(f"/env/{quote(name, safe='')}"), json=body))
+
+    async def unset_variable(self, name: str) -> list[Variable]:
+        """All variables, as they are then."""
+        return _variables(await self._transport.call("DELETE", self._path(f"/env/{quote(name, safe='')}")))
+
+    async def settings(self) -> ProjectSettings:
+        """Those that were set here; those in its code are not known."""
+        return ProjectSettings(await self._transport.call("GET", self._path("/settings")))
+
+    async def replace_settings(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        open: Sequence[str] | None = None,  # noqa: A002 - as the API has it
+        open_env: Sequence[str] | None = None,
+    ) -> ProjectSettings:
+        """These and no others, from the next attempts on. Crawls may set those that are `open`, and variables that
+        are `open_env`.
+        """
+        body = {"settings": dict(settings), **given(open=open, open_env=open_env)}
+        return ProjectSettings(await self._transport.call("PUT", self._path("/settings"), json=body))
+
+    async def days(self, days: int = 30) -> RunDays:
+        """How its runs went, day by day."""
+        return RunDays(await self._transport.call("GET", self._path("/days"), params={"days": days}))
+
+    def _path(self, what: str) -> str:
+        return f"/projects/{quote(str(self._data['name']), safe='')}{what}"
+
+
+class Projects(Resource):
+    """Projects of spiders: `client.projects`. `client.deploy` makes one."""
+
+    async def list(self) -> AsyncIterator[Project]:
+        """All of them."""
+        for project in (await self._transport.call("GET", "/projects"))["projects"]:
+            yield Project(project, self._transport)
+
+    async def get(self, name: str) -> Project:
+        """Raises `NotFoundError`."""
+        return await Project({"name": name}, self._transport).refresh()
+
+
+def _project(told: Mapping[str, Any]) -> dict[str, Any]:
+    """A project as lists have it."""
+    versions = [version["version"] for version in told["versions"]]
+    return {"name": told["project"], "latest": told["latest"], "previous": told["previous"], "versions": versions}
+
+
+def _variables(told: Mapping[str, Any]) -> list[Variable]:
+    return [Variable(variable) for variable in told["variables"]]
+
+
+class Node(Bound, NodeRecord):
+    """A machine that crawls."""
+
+    async def refresh(self) -> Self:
+        """Ask for it again."""
+        return await self._renew("GET", self._path())
+
+    async def drain(self, *, wait: int | None = None) -> Self:
+        """It takes no more jobs; those that run go on. With `wait` until its machine may be removed (`removable`), or
+        for so many seconds.
+        """
+        limit = None if wait is None else Deadline(self._transport.timeout + wait, wait + self._transport.timeout)
+        return await self._renew("POST", self._path("/drain"), params=given(wait=wait), deadline=limit)
+
+    async def resume(self) -> Self:
+        """It takes jobs again."""
+        return await self._renew("POST", self._path("/resume"))
+
+    async def forget(self) -> None:
+        """Take one off the list whose machine is gone."""
+        await self._transport.call("DELETE", self._path())
+
+    def _path(self, what: str = "") -> str:
+        return f"/nodes/{quote(str(self._data['name']), safe='')}{what}"
+
+
+class Nodes(Resource):
+    """The machines that crawl: `client.nodes`."""
+
+    async def list(self) -> AsyncIterator[Node]:
+        """All of them."""
+        for node in (await self._transport.call("GET", "/nodes"))["nodes"]:
+            yield Node(node, self._transport)
+
+    async def get(self, name: str) -> Node:
+        """Raises `NotFoundError`."""
+        return await Node({"name": name}, self._transport).refresh()
+
+    async def invite(self, *, minutes: int | None = None, note: str | None = None) -> Invitation:
+        """What one machine needs to become a node within so many minutes."""
+        body = given(minutes=minutes, note=note)
+        return Invitation(await self._transport.call("POST", "/nodes/invitations", json=body))
+
+
+class Key(Bound, KeyRecord):
+    """A key of the gateway. `key` itself is shown once, when it is made."""
+
+    @property
+    def id(self) -> str:
+        """Its id: what `get` and other calls take."""
+        return str(self._data["key_id"])
+
+    async def revoke(self) -> Self:
+        """It is invalid within seconds, and stays in the list."""
+        return await self._renew("DELETE", f"/keys/{self.id}")
+
+
+class Keys(Resource):
+    """Keys of the gateway: `client.keys`."""
+
+    async def create(self, user_id: str, scopes: Sequence[Scope], **fields: Unpack[KeyFields]) -> Key:
+        """`key` of the answer is shown never again."""
+        body = {"user_id": user_id, "scopes": [*scopes], **sent(fields)}
+        return Key(await self._transport.call("POST", "/keys", json=body), self._transport)
+
+    async def list(self) -> AsyncIterator[Key]:
+        """All of them, the oldest first; expired and revoked ones, too."""
+        for key in (await self._transport.call("GET", "/keys"))["keys"]:
+            yield Key(key, self._transport)
+
+
+class SavedView(Bound, SavedViewRecord):
+    """A list of the console that somebody has saved."""
+
+    @property
+    def id(self) -> str:
+        """Its id: what `get` and other calls take."""
+        return str(self._data["view_id"])
+
+    async def update(self, **fields: Unpack[SavedViewChanges]) -> Self:
+        """Replace these fields."""
+        return await self._renew("PATCH", f"/views/{self.id}", json=sent(fields))
+
+    async def delete(self) -> None:
+        """It is gone also for those it was shared with."""
+        await self._transport.call("DELETE", f"/views/{self.id}")
+
+
+class SavedViews(Resource):
+    """Lists of the console that the caller has saved: `client.views`."""
+
+    async def create(
+        self, of: ListName, name: str, query: str, *, shared: bool = False, default: bool = False
+    ) -> SavedView:
+        """`query` is that of the page's address: `status=error&project=shop`."""
+        body = {"list": of, "name": name, "query": query, "shared": shared, "default": default}
+        return SavedView(await self._transport.call("POST", "/views", json=body), self._transport)
+
+    async def get(self, view_id: str) -> SavedView:
+        """One of the caller's, or one that somebody shares. Raises `NotFoundError`."""
+        return SavedView(await self._transport.call("GET", f"/views/{view_id}"), self._transport)
+
+    async def list(self, of: ListName | None = None) -> AsyncIterator[SavedView]:
+        """The caller's, in the order in which they were made."""
+        for view in (await self._transport.call("GET", "/views", params=given(list=of)))["views"]:
+            yield SavedView(view, self._transport)
+
+
+class Site(Bound, SiteRecord):
+    """Where is searched, and how often."""
+
+    async def refresh(self) -> Self:
+        """Ask for it again."""
+        return await self._renew("GET", self._path())
+
+    async def update(self, **fields: Unpack[SiteChanges]) -> Self:
+        """Replace these fields."""
+        return await self._renew("PATCH", self._path(), json=sent(fields))
+
+    async def scrape(self, **fields: Unpack[ScrapeFields]) -> Job:
+        """Search it now: `scrape(search_term="bees")`. The job has the `items`."""
+        body = {"site_name": self._data["name"], **sent(fields)}
+        told = await self._transport.call("POST", "/jobs/scrape", json=body, headers=idempotent())
+        job = {**NEW_JOB, "job_id": told["data"]["run_id"][-_JOB_ID:], "site": self._data["name"]}
+        return Job(job, self._transport)
+
+    async def days(self, days: int = 30) -> RunDays:
+        """How its runs went, day by day."""
+        return RunDays(await self._transport.call("GET", self._path("/days"), params={"days": days}))
+
+    async def delete(self, *, force: bool = False) -> None:
+        """With `force` also its targets."""
+        await self._transport.call("DELETE", self._path(), params={"force": "true"} if force else {})
+
+    def _path(self, what: str = "") -> str:
+        return f"/sites/{quote(str(self._data['name']), safe='')}{what}"
+
+
+class Sites(Resource):
+    """Where is searched: `client.sites`."""
+
+    async def create(self, name: str, search_url: str, **fields: Unpack[SiteFields]) -> Site:
+        """`search_url` has places for what is searched: `https://example.com/?q={keywords}`."""
+        body = {"name": name, "search_url": search_url, **sent(fields)}
+        return Site(await self._transport.call("POST", "/sites", json=body), self._transport)
+
+    async def get(self, name: str) -> Site:
+        """Raises `NotFoundError`."""
+        return await Site({"name": name}, self._transport).refresh()
+
+    async def list(self, *, enabled: bool | None = None, limit: int | None = None) -> AsyncIterator[Site]:
+        """By name."""
+        async for site in self._transport.entries("/sites", "sites", {"enabled": enabled, "limit": limit}):
+            yield Site(site, self._transport)
+
+
+class Target(Bound, TargetRecord):
+    """What is searched for on a site, and how often."""
+
+    async def refresh(self) -> Self:
+        """Ask for it again."""
+        return await self._renew("GET", self._path())
+
+    async def update(self, **fields: Unpack[TargetChanges]) -> Self:
+        """Replace these fields."""
+        return await self._renew("PATCH", self._path(), json=sent(fields))
+
+    async def delete(self) -> None:
+        """Runs that have been made go on."""
+        await self._transport.call("DELETE", self._path())
+
+    def _path(self) -> str:
+        return f"/targets/{self._data['id']}"
+
+
+class Targets(Resource):
+    """What is searched for: `client.targets`."""
+
+    async def create(self, site: str, **fields: Unpack[TargetFields]) -> Target:
+        """`create("board", keywords="bees", frequency=60)`."""
+        told = await self._transport.call("POST", "/targets", json={"site": site, **sent(fields)})
+        return Target(told, self._transport)
+
+    async def get(self, target_id: str) -> Target:
+        """Raises `NotFoundError`."""
+        return await Target({"id": target_id}, self._transport).refresh()
+
+    async def list(
+        self, *, site: str | None = None, enabled: bool | None = None, limit: int | None = None
+    ) -> AsyncIterator[Target]:
+        """By number."""
+        query = {"site": site, "enabled": enabled, "limit": limit}
+        async for target in self._transport.entries("/targets", "targets", query):
+            yield Target(target, self._transport)

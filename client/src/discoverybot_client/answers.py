@@ -1,0 +1,1718 @@
+"""What the gateway says, as objects, made from the API's description by `make blocking-client`."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any, Literal
+
+from discoverybot_client.records import Record
+
+Action = Literal["cancel", "retry", "delete", "requeue", "dismiss"]
+
+AlertMeasure = Literal[
+    "failed",
+    "incomplete",
+    "not_started",
+    "new_errors",
+    "items",
+    "pages",
+    "errors",
+    "error_share",
+    "duration",
+    "idle",
+    "waiting",
+    "queue",
+    "node_down",
+    "disk_full",
+    "held",
+]
+
+AuditKind = Literal["call", "login_failed", "command"]
+
+CatchUp = Literal["one", "none", "all"]
+
+DeliveryState = Literal["pending", "delivered", "failed", "refused", "skipped"]
+
+EndpointFormat = Literal["standard", "slack", "apprise"]
+
+ErrorGroupMark = Literal["new", "known", "back"]
+
+ErrorGroupState = Literal["open", "resolved", "ignored"]
+
+ExportWhat = Literal["snapshot", "changes"]
+
+Grouping = Literal["spider", "schedule", "site", "project", "rule", "dataset", "node"]
+
+Incomplete = Literal["not_finished", "own_limit", "ended_early", "items_lost", "seen_skipped"]
+
+JobStatus = Literal["scheduled", "pending", "running", "paused", "finished", "partial", "error", "cancelled"]
+
+KeyState = Literal["valid", "expired", "revoked"]
+
+LedgerKind = Literal["fired", "skipped", "missed"]
+
+ListName = Literal["jobs", "dead-letters", "schedules"]
+
+Measure = Literal["items", "seconds", "failed", "refused", "coverage", "type", "size", "distinct"]
+
+MomentKind = Literal[
+    "submitted",
+    "scheduled",
+    "waiting",
+    "dispatched",
+    "started",
+    "attempt_ended",
+    "pause_requested",
+    "paused",
+    "resumed",
+    "cancel_requested",
+    "ended",
+]
+
+NodeState = Literal["up", "disk_full", "resting", "quarantined", "draining", "not_listed", "incompatible", "dead"]
+
+Overlap = Literal["skip", "queue", "allow"]
+
+PaginationType = Literal["next_link", "page_param", "infinite_scroll", "none"]
+
+RunState = Literal["planned", "published", "held", "rejected", "paused", "superseded", "skipped", "failed"]
+
+ScheduleState = Literal["active", "paused", "ended"]
+
+Scope = Literal["join", "metrics", "read", "read_all", "agent", "crawl", "admin"]
+
+Stage = Literal["learning", "observing", "holding"]
+
+Trigger = Literal["manual", "scheduled"]
+
+
+class JobRecord(Record):
+    """A job: in lists and at its start it has fewer fields than `client.job(…)`."""
+
+    _names = ("job_id",)
+    _shows = ("status",)
+    job_id: str
+    status: JobStatus
+    spider: str | None
+    version: str | None
+    """The version of the spider's project; null for the project `default`."""
+    max_items: int | None
+    """The job ends after this many items."""
+    attempt: int
+    """The number of the latest attempt; 0 before the first."""
+    spider_job_id: str | None
+    """`<job>-<attempt>`: the attempt's name in Scrapyd."""
+    node: str | None
+    waiting_reason: str | None
+    """Why the job has not started; only for pending jobs. `disk_full`: the nodes that could run it have no
+    room. `site_busy`, `previous_run`: it waits for the end of another run.
+    """
+    queue_position: int | None
+    """1 goes next, as users take turns. Only for pending jobs that do not wait for another run."""
+    not_before: datetime | None
+    """The job does not start before this time; only for pending jobs."""
+    next_run: datetime | None
+    """When the job will run; only for scheduled jobs."""
+    schedule_id: str | None
+    """The schedule whose run this job is."""
+    slot: ScheduleSlot | None
+    """The schedule's occurrence; null if a person asked for the run."""
+    site: str | None
+    """The site whose run this job is."""
+    trigger: Trigger | None
+    """For a run of a site: whether a person or its schedule asked for it."""
+    requested_pages: int
+    completed_pages: int
+    items_count: int
+    errors_count: int
+    pages_per_s: float
+    created_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    pause_requested_at: datetime | None
+    """Null again once the job is resumed."""
+    expires_at: datetime | None
+    """When a paused job is cancelled if nobody resumes it."""
+    reason: str | None
+    """Why it ended so, why its last attempt did, or why no node could take its egg: a code.
+    docs/troubleshooting.md explains each. Null while nothing has ended, and for jobs of releases that had
+    none.
+    """
+    message: str | None
+    """The same in words; they may change from release to release."""
+    dead: bool
+    """Whether it is a dead letter: it failed and has no retries left."""
+    kind: Literal["job"]
+    user_id: str | None
+    spec: CrawlSpec | None
+    tags: list[str] | None
+    priority: int | None
+    max_retries: int | None
+    failures: int | None
+    """How many attempts failed, those that their node did not start included."""
+    webhooks: list[str] | None
+    webhooks_delivered: list[str] | None
+    """The webhooks that were called successfully."""
+    webhook_message: str | None
+    """Why the last call of the other webhooks failed."""
+    retry_of: str | None
+    target: TargetRun | None
+    """For a run of a target: what the message to the worker said."""
+    correlation_id: str | None
+    """The id of the request that asked for the job."""
+    updated_at: datetime | None
+    attempts: list[Attempt] | None
+    """The newest ones: at least 100, if there are as many."""
+    logs_url: str | None
+    items_url: str | None
+    files_url: str | None
+    page_url: str | None
+    """The job's page in the console, for people."""
+    new_errors: int | None
+    """How many of its errors (`GET /jobs/{job_id}/errors`) are new, or back after they were resolved."""
+    advice: Advice | None
+    """Null where nothing is to be done."""
+    logs_removed_at: datetime | None
+    """When its log was removed because its retention time was over."""
+    items_removed_at: datetime | None
+    """The same for its items and files."""
+
+
+class ScheduleSlot(Record):
+    """The occurrence of a schedule for which the job runs."""
+
+    at: datetime
+    """The time by the schedule. A schedule has at most one occurrence for each time."""
+    due: datetime
+    """The same time with jitter."""
+    fired_at: datetime
+    missed: int
+    """How many later occurrences were missed as well; this run makes up for them."""
+
+
+class CrawlSpec(Record):
+    """The work of a crawl: everything that changes which pages it fetches or which items it finds."""
+
+    project: str | None
+    version: str | None
+    replaced: int | None
+    spider: str
+    start_urls: list[str]
+    depth: int | None
+    params: dict[str, Any] | None
+    max_pages: int | None
+    max_items: int | None
+    timeout: int | None
+    ignore_cache: bool | None
+    fetch: FetchOptionsRecord | None
+    expect: ExpectRecord | None
+    settings: dict[str, Any] | None
+    env: dict[str, str] | None
+    site: str | None
+    dataset: str | dict[str, Any] | None
+    site_rate_limit: str | None
+
+
+class FetchOptionsRecord(Record):
+    """How a crawl fetches pages. Each option is optional: without it, the spider or the platform decides."""
+
+    headers: dict[str, str] | None
+    """Sent with every request to the start URLs' hosts."""
+    cookies: dict[str, str] | None
+    """Likewise."""
+    user_agent: str | None
+    proxy: str | None
+    """URL of an http proxy; its address is checked like any other."""
+    min_pause_seconds: float | None
+    """The shortest pause between two requests to a host."""
+    max_pause_seconds: float | None
+    """The longest pause; each pause is a random time between the two."""
+    concurrency: int | None
+    """Requests at once."""
+    obey_robots: bool | None
+    retry_codes: list[int] | None
+    """HTTP statuses after which a page is tried again."""
+    rate_limit: str | None
+    """The rate limit of this crawl alone, such as `30/m`."""
+    respect: list[Literal["rsl"]] | None
+    """`rsl`: ask for no page of a host whose robots.txt names a license (Really Simple Licensing)."""
+
+
+class ExpectRecord(Record):
+    """What a good crawl finds. A crawl that finds less is `partial` at best, and its message says why."""
+
+    min_items: int | None
+    """Items at least."""
+    max_error_rate: float | None
+    """Share of its requests that may fail; a 404 is no failure. 0.05 is 5 %."""
+    fields: dict[str, float] | None
+    """Field of the items → share of them that must have it, 1 for all. Null, an empty or blank text and an
+    empty list or object do not count.
+    """
+    stop_early_after: int | None
+    """End the crawl early if `max_error_rate` is broken after so many requests, or `fields` after so many
+    items. By default it goes on to its end.
+    """
+
+
+class TargetRun(Record):
+    """What the message about a target's run contains besides the job's id and `attempt_count`."""
+
+    target_id: int
+    website_id: int
+    website_name: str
+    search_url: str
+    requires_playwright: bool
+    pagination_type: str
+    keywords_used: str
+    location_used: str
+
+
+class Attempt(Record):
+    attempt: int
+    spider_job_id: str
+    node: str
+    status: JobStatus | None
+    reason: str | None
+    message: str | None
+    dispatched_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    log_bytes: int | None
+    """The size of the attempt's log; known once it has ended."""
+    progress: Progress | None
+    exit: ProcessExit | None
+    filled: dict[str, int] | None
+    """How many of its items have each field that `expect` names; null without any, or before its end."""
+    stats: dict[str, Any]
+    """Scrapy's stats."""
+
+
+class Progress(Record):
+    requested_pages: int | None
+    completed_pages: int | None
+    items_count: int | None
+    errors_count: int | None
+    answered_2xx: int | None
+    answered_3xx: int | None
+    answered_4xx: int | None
+    answered_5xx: int | None
+    pages_per_s: float | None
+    can_go_on: bool | None
+    """Whether the crawl goes on where it is if it is interrupted or paused."""
+    at: datetime | None
+
+
+class ProcessExit(Record):
+    """How the spider's process ended, as the node saw it."""
+
+    exit_code: int | None
+    signal: int | None
+    stopped_by: str | None
+    """`timeout`, `memory`, `log`, `files`, `stall`, `cancel`, `pause` or `shutdown`."""
+    refused: str | None
+    """Why the node did not start it."""
+    lost: bool
+    """Whether the process disappeared, so that nobody saw it end."""
+    items_lost: str | None
+    """Why some or all of its items could not be read on the node. The items before them were kept."""
+    log_lost: str | None
+    """The same for its log."""
+    files: Files | None
+    """Null if it has written no files."""
+    finish_reason: str | None
+    """Scrapy's finish reason."""
+    cpu_seconds: float | None
+    peak_memory_bytes: int | None
+    errors: list[dict[str, str]]
+    """The first few errors: URL and reason."""
+    log_tail: str | None
+    """The end of the log, if the spider left no report."""
+
+
+class Files(Record):
+    """Which of the attempt's files were stored."""
+
+    count: int
+    """How many files were kept."""
+    bytes: int
+    refused_count: int
+    """How many were not: too large, too many, or no files at all."""
+    refused: list[dict[str, str]]
+    """The first of those: name and reason."""
+    pending: bool
+    """Whether they are still to be stored: the file store was away at its end."""
+
+
+class Advice(Record):
+    """What to do next about a job that waits, or that did not end as it should."""
+
+    what: str
+    """What is the matter."""
+    steps: list[str]
+    reference: str
+    """The page of the documentation that says more; it is at `/help/{reference}`."""
+
+
+class ScheduleRecord(Record):
+    """A schedule: in lists it has fewer fields."""
+
+    _names = ("schedule_id",)
+    _shows = ("name", "interval", "state")
+    schedule_id: str
+    """The schedule's id. It can be used in place of a job's id."""
+    user_id: str
+    name: str | None
+    state: ScheduleState
+    message: str | None
+    """Why it ended."""
+    interval: str
+    timezone: str
+    schedule_at: datetime
+    """No run before this time; intervals are counted from it."""
+    ends_at: datetime | None
+    jitter: float | None
+    """Null: the default, 0.1 for `every` and 0 for cron."""
+    overlap: Overlap
+    catch_up: CatchUp
+    max_runs: int | None
+    next_run: datetime | None
+    """The next run, with jitter; null unless the schedule is active."""
+    runs: int
+    """How many of its occurrences ran."""
+    last_run_at: datetime | None
+    """When the last run began, also one that somebody asked for."""
+    last_job_id: str | None
+    rev: int
+    """The revision: it grows by 1 with each change of the schedule."""
+    spider: str | None
+    """Null for the schedule of a site or target, whose record says what to run."""
+    start_urls: list[str]
+    """The first 10 start URLs."""
+    start_urls_count: int
+    tags: list[str]
+    site: str | None
+    """The site that the schedule, or the schedule's target, belongs to."""
+    target: str | None
+    created_at: datetime
+    updated_at: datetime
+    status_url: str
+    logs_url: str
+    items_url: str
+    page_url: str
+    """The schedule's page in the console, for people."""
+    crawl: CrawlOrder | None
+    """Null for the schedule of a site or target, whose record says what to run."""
+
+
+class CrawlOrder(Record):
+    """What each run does."""
+
+    project: str
+    version: str | None
+    """Null: each run uses the latest version at its time."""
+    spider: str
+    start_urls: list[str]
+    depth: int | None
+    params: dict[str, Any]
+    max_pages: int | None
+    max_items: int | None
+    timeout: int
+    ignore_cache: bool
+    fetch: FetchOptionsRecord | None
+    expect: ExpectRecord | None
+    """It must find this; a crawl with less is `partial`."""
+    settings: dict[str, Any]
+    env: dict[str, str]
+    """Without the values."""
+    dataset: str | dict[str, Any] | None
+    max_retries: int
+    priority: int
+    tags: list[str]
+    webhooks: list[str]
+
+
+class SpiderRecord(Record):
+    """What can be crawled with."""
+
+    _names = ("project", "version", "name")
+    project: str
+    """`default` is the platform's own project, which `POST /crawl` uses if it names no project."""
+    version: str | None
+    """The version of the project's egg; null for the project `default`."""
+    latest: bool
+    """Whether a crawl that names no version runs this one."""
+    name: str
+    description: str
+    params_schema: dict[str, Any] | None
+    """JSON Schema of `params`; null: any parameters that are strings."""
+    allowed_domains: list[str]
+    """Hosts that it visits, with their subdomains; other start URLs are refused. Empty: no limit."""
+    own_start: bool
+    """The spider makes its own start requests and may ignore the start URLs."""
+    needs_urls: bool
+    """Whether a crawl must name start URLs, because the spider has none."""
+    arguments: list[str]
+    """What the constructor of a deployed spider takes by name, as `params`. Others become attributes."""
+
+
+class FileRecord(Record):
+    """A file that a crawl has written."""
+
+    _shows = ("name", "size", "attempt")
+    name: str
+    """Its path below the folder that the spider works in."""
+    size: int
+    """Bytes."""
+    type: str
+    """The media type, by its name."""
+    sha256: str
+    attempt: int
+    """The attempt that wrote it."""
+    modified_at: datetime
+    """When the spider wrote it last."""
+    stored_at: datetime
+    url: str
+    """Where it can be fetched."""
+
+
+class DatasetRecord(Record):
+    """A dataset: what is known across runs."""
+
+    _names = ("user_id", "name")
+    name: str
+    user_id: str
+    key: list[str]
+    """Empty: the canonical `url`, or the content of items without one."""
+    ignore: list[str]
+    confirm_removed: int
+    drop_guard: float
+    empty_values: list[str]
+    item_schema: dict[str, Any]
+    """Which each item has to fit; empty: any does."""
+    exports: list[ExportOrderRecord]
+    runs: int
+    """How many runs were published."""
+    last_seq: int
+    """The number of the last change: the cursor of those who know all."""
+    floor_seq: int
+    """Changes up to this number are no longer kept."""
+    held: int
+    """How many runs are held: somebody should accept or reject them."""
+    waiting: int
+    """How many runs have ended and are about to be taken up."""
+    head_run: str | None
+    """The job of the last published run."""
+    complete_at: datetime | None
+    """When the last complete run had ended."""
+    created_at: datetime
+    updated_at: datetime
+    page_url: str
+
+
+class ExportOrderRecord(Record):
+    """One file of each run."""
+
+    to: str
+    """`s3://bucket/prefix`, `file:///folder`, or a folder below the first of `EXPORT_TO`."""
+    format: Literal["jsonl", "csv", "xlsx", "parquet"]
+    what: ExportWhat | None
+    each: Literal["run"] | None
+    """When it is written: after each run."""
+
+
+class DatasetItem(Record):
+    """An item of a dataset, and what is known of it."""
+
+    _shows = ("key", "seq")
+    key_hash: str
+    key: dict[str, Any]
+    item: dict[str, Any]
+    seq: int
+    """The change that made it what it is. Apply only changes with a higher `seq` to it."""
+    run: str
+    first_seen: datetime
+    changed_at: datetime
+    removed: bool
+
+
+class Change(Record):
+    """What a run has found out of one item."""
+
+    _names = ("id",)
+    _shows = ("type", "key")
+    id: str
+    """The same each time that this change is told."""
+    seq: int
+    """Its number: changes are in this order. Numbers may be missing."""
+    type: Literal["new", "changed", "removed"]
+    deleted: bool
+    """Whether the item is gone, for programs that have a column for that."""
+    key_hash: str
+    """The same for all changes of one item, and that of the item itself."""
+    key: dict[str, Any]
+    item: dict[str, Any]
+    """The item; of a removed one the last that was known."""
+    changes: dict[str, ChangedField] | None
+    """What is different in a changed item, by field; null if that is too large to be kept."""
+    run: str
+    """The job that found it."""
+    at: datetime
+    first_seen: datetime
+
+
+class ChangedField(Record):
+    previous: Any
+    current: Any
+
+
+class DatasetRunRecord(Record):
+    """What a crawl has done to a dataset."""
+
+    _names = ("job_id",)
+    _shows = ("state",)
+    job_id: str
+    state: RunState
+    incomplete: Incomplete | None
+    """Why it removes nothing; null for a complete run."""
+    started_at: datetime
+    ended_at: datetime
+    counts: RunCounts
+    first_seq: int | None
+    last_seq: int | None
+    findings: list[StoredFinding]
+    """Why it is held, or was before it was accepted."""
+    left_out: list[str]
+    """The first items without a key, as JSON, cut."""
+    schema_breaks: list[SchemaBreak]
+    """Why items are set apart: by field and rule, the first 20."""
+    message: str | None
+    accepted_by: str | None
+    rejected_by: str | None
+    exports: list[RunExport]
+    """What came of the dataset's exports of this run."""
+    page_url: str
+
+
+class RunCounts(Record):
+    """How many items a run changes, or would change if it were published."""
+
+    items: int | None
+    new: int | None
+    changed: int | None
+    removed: int | None
+    same: int | None
+    missed: int | None
+    repeated: int | None
+    without_key: int | None
+    set_apart: int | None
+
+
+class StoredFinding(Record):
+    """Why a run is held: a code, the field, the normal value, the value of this run, and a message."""
+
+    code: str
+    field: str | None
+    type: str | None
+    normal: float | None
+    here: float | None
+    holds: bool | None
+    message: str
+
+
+class SchemaBreak(Record):
+    """One way in which items of a run break the dataset's schema."""
+
+    field: str | None
+    rule: str
+    items: int | None
+    message: str
+    example: str
+
+
+class RunExport(Record):
+    """The outcome of one export of a run."""
+
+    to: str
+    what: ExportWhat
+    format: str
+    rows: int | None
+    written_at: datetime | None
+    problem: str | None
+
+
+class DatasetHealth(Record):
+    """How a dataset's last run compares with others."""
+
+    _shows = ("stage", "runs")
+    stage: Stage
+    runs: int
+    """How many runs it is learned from."""
+    run: DatasetRunRecord | None
+    """The last run, published or held."""
+    measures: list[DatasetMeasure]
+
+
+class DatasetMeasure(Record):
+    measure: Measure
+    field: str | None
+    value: float
+    """Of the run."""
+    normal: float
+    lower: float | None
+    """Below it a run is held."""
+    upper: float | None
+    """Above it a run is held."""
+    within: bool
+
+
+class EndpointRecord(Record):
+    """A receiver of events; `secret` is of one that was just made."""
+
+    _names = ("endpoint_id",)
+    _shows = ("url",)
+    endpoint_id: str
+    user_id: str
+    url: str
+    description: str | None
+    events: list[str]
+    """Empty: all of them."""
+    filter: EndpointFilterRecord
+    format: EndpointFormat
+    all_users: bool
+    paused: bool
+    disabled_at: datetime | None
+    """Since when the platform calls it no more."""
+    disabled_reason: str | None
+    failing_since: datetime | None
+    """Since when every call has failed."""
+    created_at: datetime
+    secret: str | None
+    """Its calls are signed with it; `GET …/secret` shows it again. `null` with the format `apprise`."""
+
+
+class EndpointFilterRecord(Record):
+    """Which crawls the endpoint receives events of. A crawl must have one of the values of each given field."""
+
+    projects: list[str] | None
+    spiders: list[str] | None
+    sites: list[str] | None
+    datasets: list[str] | None
+    schedules: list[str] | None
+    tags: list[str] | None
+    users: list[str] | None
+
+
+class DeliveryRecord(Record):
+    """A call of an endpoint; `body` is of one that was asked for by its id."""
+
+    _names = ("delivery_id",)
+    _shows = ("type", "state")
+    delivery_id: str
+    message_id: str
+    """The `webhook-id` of each of its calls."""
+    type: str
+    endpoint_id: str | None
+    """`null` for a webhook that was named with the crawl."""
+    job_id: str | None
+    url: str
+    """As it was when the event happened."""
+    state: DeliveryState
+    """`failed`: no try was answered well; `refused`: the receiver wants no further call (410); `skipped`: its
+    endpoint was paused or disabled.
+    """
+    created_at: datetime
+    next_try: datetime | None
+    tries: int
+    """Since it was made, or since it was last sent again."""
+    calls: list[DeliveryTry]
+    """The last 20, the newest last."""
+    body: dict[str, Any] | None
+    """What is sent."""
+
+
+class DeliveryTry(Record):
+    at: datetime
+    seconds: float
+    status: int | None
+    """Of the answer, if there was one."""
+    problem: str | None
+    """Why it failed."""
+    answer: str | None
+    """The beginning of the answer's body, up to 1 KB."""
+
+
+class AlertRecord(Record):
+    """What a rule has found."""
+
+    _names = ("alert_id",)
+    _shows = ("rule", "group", "firing")
+    alert_id: str
+    rule_id: str
+    rule: str
+    """The rule's name."""
+    user_id: str
+    """Empty for what is of the platform."""
+    group_by: Grouping
+    group: str
+    firing: bool
+    since: datetime | None
+    """Since when it is so, or was at last."""
+    until: datetime | None
+    """When it ended."""
+    message: str
+    job_id: str | None
+    """The last run that it is about."""
+    told: bool
+    """Whether its receivers were told that it is so, and of no end since."""
+    silenced_until: datetime | None
+    """`null` unless it is silenced now."""
+    past: list[PastAlert]
+    """What it was before: the last 20, the oldest first."""
+
+
+class PastAlert(Record):
+    since: datetime
+    until: datetime
+    message: str
+
+
+class AlertRuleRecord(Record):
+    """When an alert begins, and who is told."""
+
+    _names = ("rule_id",)
+    _shows = ("name",)
+    rule_id: str
+    user_id: str
+    """Empty for one that everybody has."""
+    name: str
+    when: AlertConditionRecord
+    filter: EndpointFilterRecord
+    group_by: Grouping
+    to: list[str]
+    quiet: QuietHoursRecord | None
+    silenced_until: datetime | None
+    """`null` unless it is silenced now."""
+    remind_seconds: float | None
+    paused: bool
+    all_users: bool
+    builtin: str | None
+    """One that is there from the beginning, or a form of it."""
+    is_changed: bool
+    """Whether this is a form of one that everybody has; deleting it takes it back."""
+    created_at: datetime
+
+
+class AlertConditionRecord(Record):
+    measure: AlertMeasure
+    above: float | None
+    below: float | None
+    of_usual: int | None
+    runs: int | None
+    for_seconds: float | None
+
+
+class QuietHoursRecord(Record):
+    """No alerts are sent between these times of day. An alert that still fires at the end is sent then."""
+
+    since: str
+    until: str
+    timezone: str | None
+
+
+class AlertRulePreview(Record):
+    """What a rule would have found."""
+
+    _shows = ("runs", "count")
+    since: datetime
+    """From when on runs were looked at: later than asked for if there are many."""
+    runs: int
+    count: int
+    """How often it would have fired."""
+    incidents: list[AlertIncident]
+    """The latest 200, the newest first."""
+
+
+class AlertIncident(Record):
+    group_by: Grouping
+    group: str
+    since: datetime
+    until: datetime | None
+    """`null` while it lasts."""
+    message: str
+
+
+class ErrorGroupRecord(Record):
+    """Errors of many runs that are the same; in lists it has fewer fields."""
+
+    _names = ("error_id",)
+    _shows = ("title", "state")
+    error_id: str
+    """The same for all runs of this user's spider."""
+    kind: str
+    """`exception`; `log`: a message of level ERROR or above; `status`: an answer of 400 or above; `download`:
+    a request without an answer; `crawl`: a crawl that failed without any of these.
+    """
+    title: str
+    """All of it in one line."""
+    name: str
+    """The exception's class, the level, the status, or the job's `reason`."""
+    place: str
+    """The function of the project's code that raised or logged it, or the host."""
+    message: str
+    """With `<number>`, `<text>`, `<url>` … in the place of what differs."""
+    user_id: str
+    project: str
+    spider: str
+    state: ErrorGroupState
+    first_seen: ErrorGroupRun
+    last_seen: ErrorGroupRun
+    runs: int
+    """How many runs have had it."""
+    count: int
+    """How often it occurred in all of them."""
+    days: list[ErrorGroupDay]
+    """The days on which runs with it ended, the oldest first: of the last 30 in lists, else up to 90."""
+    runs_since: int
+    """How many runs of the spider have ended well since, without it."""
+    runs_since_is_least: bool
+    """They are counted over the last 30 days alone, and it is older."""
+    resolved_at: datetime | None
+    """When somebody said last that it is repaired."""
+    resolved_by: str | None
+    resolved_version: str | None
+    """The version that has the repair, as they said."""
+    back: ErrorGroupRun | None
+    """The run that has had it again after that."""
+    example: ErrorGroupExample
+    recent_runs: list[ErrorGroupMarkedRun] | None
+    """The last 50 runs with it, the newest first."""
+    gone_since: ErrorGroupRun | None
+    """The first run without it that ended well after the last one with it, if that is among the spider's last
+    50; its `count` is 0.
+    """
+
+
+class ErrorGroupRun(Record):
+    """A run with errors of the group."""
+
+    job_id: str
+    version: str | None
+    """Of the project; `null` if the crawl named none."""
+    at: datetime
+    """When the run ended."""
+    count: int
+    """How often it occurred in the run."""
+
+
+class ErrorGroupDay(Record):
+    day: date
+    """By UTC."""
+    runs: int
+    count: int
+
+
+class ErrorGroupExample(Record):
+    """The first error of the group in the last run."""
+
+    job_id: str
+    attempt: int
+    text: str
+    """As it was, up to 500 characters."""
+    url: str
+    """The page that it is about; empty if that is not known."""
+    at: datetime | None
+    position: str | None
+    """Where its line begins in the log: the `from` of `GET /jobs/{job_id}/logs/lines`."""
+
+
+class ErrorGroupMarkedRun(Record):
+    job_id: str
+    version: str | None
+    """Of the project; `null` if the crawl named none."""
+    at: datetime
+    """When the run ended."""
+    count: int
+    """How often it occurred in the run."""
+    mark: ErrorGroupMark
+    """`new`: the first run with it; `back`: it was resolved before the run began."""
+
+
+class JobErrorRecord(Record):
+    """Errors of one job that are the same."""
+
+    _shows = ("title", "count", "mark")
+    error_id: str
+    """The same for all runs of this user's spider."""
+    kind: str
+    """`exception`; `log`: a message of level ERROR or above; `status`: an answer of 400 or above; `download`:
+    a request without an answer; `crawl`: a crawl that failed without any of these.
+    """
+    title: str
+    """All of it in one line."""
+    name: str
+    """The exception's class, the level, the status, or the job's `reason`."""
+    place: str
+    """The function of the project's code that raised or logged it, or the host."""
+    message: str
+    """With `<number>`, `<text>`, `<url>` … in the place of what differs."""
+    mark: ErrorGroupMark
+    """`new`: no run before has had it; `back`: it was resolved before the run began; else `known`."""
+    state: ErrorGroupState | None
+    """`null` while it is not known across runs."""
+    count: int
+    """How often it occurred in this run."""
+    first_seen: ErrorGroupRun | None
+    runs: int
+    """How many runs have had it, if this is known."""
+    example: ErrorGroupExample
+
+
+class DeadLetterRecord(Record):
+    """A job that is out of retries."""
+
+    _names = ("id",)
+    _shows = ("spider", "message")
+    id: str
+    """The job's id."""
+    run_id: str | None
+    """The run's id, if the job is a run of a site."""
+    user_id: str
+    project: str
+    spider: str
+    site: str | None
+    start_urls: list[str]
+    """The first ten start URLs."""
+    message: str | None
+    """Why it ended."""
+    attempts: int
+    """The number of its attempts."""
+    created_at: datetime
+    finished_at: datetime | None
+    retry_of: str | None
+    job_url: str
+    logs_url: str
+
+
+class RequestRecord(Record):
+    """A request that a crawl has made."""
+
+    _shows = ("url", "status")
+    url: str
+    """As it was asked for, without a login, at most 2,000 characters."""
+    status: int | None
+    """Null if there was no answer."""
+    ms: int | None
+    """Milliseconds of the last try; null if nothing was sent."""
+    bytes: int | None
+    """Size of the answer, decompressed."""
+    cached: bool
+    """Whether the HTTP cache answered."""
+    failed: bool
+    """Whether it counts as an error: no answer, 429 or 5xx, after all retries."""
+    reason: str | None
+    """Why it failed, or was not sent."""
+    code: str | None
+    """The same as a code, one of those of a job's `reason`."""
+    redirected_to: str | None
+    """The URL that answered, if it is another one."""
+    retries: int
+    """How often it was tried again."""
+    parent: str | None
+    """The page that led to it; null for start URLs and robots.txt."""
+    attempt: int
+    """The attempt that asked."""
+    at: datetime | None
+    """When it ended."""
+
+
+class Moment(Record):
+    """What has happened to a job at a time."""
+
+    _shows = ("at", "kind")
+    at: datetime
+    kind: MomentKind
+    until: datetime | None
+    """The end of what lasts: `scheduled`, `waiting`, `started`, `paused`. Null if it goes on."""
+    attempt: int | None
+    node: str | None
+    reason: str | None
+    """Why it waits; null until a worker has looked at it, as in `GET /jobs/{job_id}/status`."""
+    status: JobStatus | None
+    """Of the attempt, or of the job."""
+    message: str | None
+    by: str | None
+    """The user who asked for it; null while there are no keys."""
+
+
+class FieldCoverage(Record):
+    """How full the fields of a job's items are."""
+
+    _shows = ("items", "counted")
+    job_id: str | None
+    """The job; for a schedule its run, null before the first one."""
+    attempt: int | None
+    """The attempt that the items are from; null before the first one."""
+    items: int
+    """How many items there are."""
+    counted: int
+    """How many of them were counted. If there are more, ask again: it goes on."""
+    fields: list[CoveredField]
+    """In the order of their appearance; those that only runs before had come last."""
+    more_fields: bool
+    """Whether there are fields that are not counted: too many, or names too long."""
+    runs: list[CoveredRun]
+    """The runs that it is compared with, newest first."""
+    removed_at: datetime | None
+    """When its items were removed: their retention time was over."""
+
+
+class CoveredField(Record):
+    name: str
+    """For a field of an object, both names with a dot between them."""
+    path: list[str]
+    """The same as one name, or two for a field of an object."""
+    filled: int
+    """How many items have something in it: no null, blank text, empty list or object."""
+    share: float
+    """`filled` among the items that were counted; from 0 to 1."""
+    types: dict[str, int]
+    """How many values are of each type; types as in JSON Schema."""
+    example: str | None
+    """The first value that is not empty, as JSON; cut if it is long."""
+    share_before: float | None
+    """The share in the runs before; null if none is known."""
+    lower: bool
+    """Whether the share is lower than before by more than 5 percentage points."""
+
+
+class CoveredRun(Record):
+    job_id: str
+    finished_at: datetime | None
+    counted: int
+    """How many of its items were counted."""
+
+
+class ComingRun(Record):
+    """A run of a schedule that is to come."""
+
+    _shows = ("at", "local")
+    at: datetime
+    """The time by the schedule."""
+    due: datetime
+    """The same time with jitter: the run starts then."""
+    local: str
+    """`due` in the schedule's time zone, with its offset."""
+    clocks_moved_minutes: int
+    """By how many minutes the clocks of the time zone have moved since the run before, or since now."""
+
+
+class Occurrence(Record):
+    """A time of a schedule, and what came of it."""
+
+    _shows = ("kind", "due", "job_id")
+    kind: LedgerKind
+    trigger: Trigger
+    """`manual`: somebody asked for the run, beside the occurrences."""
+    job_id: str | None
+    """The run's job; null if there was no run."""
+    status: JobStatus | None
+    """The job's; null if there was no run, or if it was deleted."""
+    at: datetime
+    due: datetime
+    recorded_at: datetime
+    late_by_seconds: float
+    missed: int
+    """How many other occurrences this run makes up for, or were missed together with this one."""
+    reason: str | None
+    rev: int
+    """The revision of the schedule that the decision was made by."""
+
+
+class CrawlPreview(Record):
+    """What would become of a crawl."""
+
+    _shows = ("accepted",)
+    accepted: bool
+    problems: list[PreviewProblem]
+    """Why it would be refused."""
+    answer: PreviewAnswer | None
+    """Null if it would be refused."""
+    place: PreviewPlace | None
+    """Null unless a new job would begin now."""
+    schedule: PreviewedSchedule | None
+    """Null for a crawl that would begin now."""
+    runs: list[ComingRun]
+    """The next ten at most, for a crawl for later. Those of a new schedule are without jitter."""
+    crawl: CrawlOrder | None
+    """The crawl as it would be, with the defaults of what was left out; null if its spider is unknown."""
+
+
+class PreviewProblem(Record):
+    """Why `POST /crawl` would refuse the request: its status and its error."""
+
+    status: int
+    code: str
+    field: str | None
+    """The wrong field, if one is."""
+    message: str
+    detail: Any
+
+
+class PreviewAnswer(Record):
+    """The job or schedule that the request would get."""
+
+    cached: bool
+    """Whether a job or schedule that exists answers."""
+    scheduled: bool
+    """Whether the crawl would run later, or again and again."""
+    job_id: str | None
+    """The job or schedule that exists; null if there would be a new one."""
+    cached_at: datetime | None
+    """When that was first asked for."""
+    status: JobStatus | ScheduleState | None
+    """Its status."""
+    reason: str
+    """Why it answers, or why nothing does."""
+
+
+class PreviewPlace(Record):
+    """Where a new job would run now."""
+
+    node: str | None
+    """The node that would get it; null if it would have to wait."""
+    waiting_reason: str | None
+    """Why it would have to wait."""
+    queue_position: int | None
+    """Its place among the jobs that wait; 1 goes next."""
+
+
+class PreviewedSchedule(Record):
+    """The requested timing, with defaults for the fields that were left out."""
+
+    interval: str | None
+    timezone: str
+    schedule_at: datetime | None
+    ends_at: datetime | None
+    jitter: float
+    overlap: Overlap
+    catch_up: CatchUp
+    max_runs: int | None
+
+
+class BulkReport(Record):
+    """What was done to many jobs."""
+
+    _shows = ("action", "matched", "done")
+    action: Action
+    matched: int | None
+    """How many of the jobs the action can be done to: live ones for `cancel`, ended ones for `retry` and
+    `delete`. Null in a call with `after`.
+    """
+    as_of: datetime | None
+    """When they were counted."""
+    done: int | None
+    refused: int | None
+    """How many could not be acted on, because they have changed."""
+    refusals: list[BulkRefusal] | None
+    """The first 20 of these, and why."""
+    next: str | None
+    """Not null: the time was over before all was done. Ask again with this as `after` to go on."""
+    stopped: str | None
+    """Why it stopped early: a quota, or a store that is away. Go on later, by `next`."""
+
+
+class BulkRefusal(Record):
+    job_id: str
+    code: str
+    message: str
+
+
+class RunDays(Record):
+    """How runs went, day by day."""
+
+    _shows = ("total",)
+    total: RunSums
+    """Of all these days."""
+    days: list[RunDay]
+    """Every day, the oldest first; the last one is today."""
+
+
+class RunSums(Record):
+    """Jobs that have ended."""
+
+    runs: int
+    """How many have ended; with which status, the next four say."""
+    finished: int
+    partial: int
+    error: int
+    cancelled: int
+    success_rate: float | None
+    """The share of finished and partial ones among those that were not cancelled; null without such."""
+    pages: int
+    items: int
+    errors: int
+    error_share: float | None
+    """Errors among pages and errors; null if there are neither."""
+    median_seconds: float | None
+    """From the first start to the end, right to 9 %; null if none was started."""
+
+
+class RunDay(Record):
+    runs: int
+    """How many have ended; with which status, the next four say."""
+    finished: int
+    partial: int
+    error: int
+    cancelled: int
+    success_rate: float | None
+    """The share of finished and partial ones among those that were not cancelled; null without such."""
+    pages: int
+    items: int
+    errors: int
+    error_share: float | None
+    """Errors among pages and errors; null if there are neither."""
+    median_seconds: float | None
+    """From the first start to the end, right to 9 %; null if none was started."""
+    day: date
+    """By UTC: the day on which these jobs ended."""
+
+
+class SiteRecord(Record):
+    """Where is searched, and how often."""
+
+    _names = ("name",)
+    _shows = ("enabled",)
+    name: str
+    number: int
+    """The site's number: `website_id` in messages, `site_schedule_id` in run records."""
+    enabled: bool
+    project: str
+    spider: str
+    search_url: str
+    requires_playwright: bool
+    pagination_type: PaginationType
+    selectors: dict[str, str]
+    interval_minutes: int
+    min_pause_seconds: float
+    max_pause_seconds: float
+    max_retries: int
+    rate_limit: str | None
+    allow_overlap: bool
+    payload: dict[str, Any]
+    fetch: FetchOptionsRecord
+    """The options, without the values of headers and cookies and without the proxy's password."""
+    expect: ExpectRecord | None
+    """What each run must find; a run that finds less is `partial`."""
+    dataset: str | dict[str, Any] | None
+    """The dataset that the items of its runs become part of."""
+    schedule_id: str
+    """The id of the site's schedule in `/schedules`."""
+    schedule_state: ScheduleState | None
+    """The state of its schedule. While `paused`, it runs only when somebody asks."""
+    last_run_at: datetime | None
+    """When its schedule last ran it."""
+    next_run_at: datetime | None
+    """The next run by its schedule; null if the site is disabled or its search URL needs words."""
+    created_at: datetime
+    updated_at: datetime
+
+
+class TargetRecord(Record):
+    """What is searched for on a site."""
+
+    _names = ("id",)
+    _shows = ("site", "keywords")
+    id: str
+    number: int
+    """The target's number: `target_id` in messages. It can be used instead of the id in every path."""
+    site: str
+    keywords: str
+    location: str
+    frequency: int | str | None
+    timezone: str
+    enabled: bool
+    results_wanted: int | None
+    is_remote: bool | None
+    schedule_id: str
+    """The id of its schedule in `/schedules`."""
+    last_scheduled: datetime | None
+    """When a run of it was last handed to a worker."""
+    next_run: datetime | None
+    """Null if it or its site is disabled."""
+    created_at: datetime
+    updated_at: datetime
+
+
+class ProjectRecord(Record):
+    """A project of spiders."""
+
+    _names = ("name",)
+    _shows = ("latest",)
+    name: str
+    latest: str | None
+    """The version that a crawl runs if it names none."""
+    previous: str | None
+    """The version that a rollback makes the latest; null if there is none."""
+    versions: list[str]
+    """All versions; the one that was deployed last comes last. Empty for the project `default`."""
+
+
+class VersionRecord(Record):
+    """A version of a project."""
+
+    _shows = ("version", "latest")
+    version: str
+    latest: bool
+    """Whether a crawl that names no version runs this one."""
+    deployed_at: datetime | None
+    """When its egg was stored; null if no egg is stored."""
+    sha256: str | None
+    """The SHA-256 of the egg."""
+    size: int | None
+    """The size of the egg in bytes."""
+    spiders: int
+    """How many spiders it has."""
+    nodes: list[str]
+    """The nodes that have it. Others get it when a crawl waits for it."""
+
+
+class Deployment(Record):
+    """A version that nodes have now."""
+
+    _shows = ("project", "version", "spiders")
+    project: str
+    version: str
+    spiders: int
+    """The number of spiders in the egg."""
+    nodes: list[NodeAnswer]
+
+
+class NodeAnswer(Record):
+    node: str
+    accepted: bool
+    spiders: int
+    """The number of spiders in the egg."""
+    message: str | None
+    """Why the node did not take the egg."""
+    reason: str | None
+    """The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none."""
+
+
+class Dependencies(Record):
+    """What nodes have installed for a version."""
+
+    _shows = ("project", "version")
+    project: str
+    version: str
+    nodes: list[NodeDependencies]
+
+
+class NodeDependencies(Record):
+    node: str
+    state: Literal["none", "building", "ready", "failed", "unknown"]
+    """`none`: the version has no requirements and runs with what the node has. `unknown`: the node does not
+    answer, or not in a way that is understood.
+    """
+    message: str | None
+    """Why it failed, or why the node cannot say it."""
+    reason: str | None
+    """The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none."""
+    packages: list[str]
+    """What is installed, as `name==version`."""
+    log: str
+    """What the installer has said so far."""
+    warnings: list[str] | None
+    """Known vulnerabilities of what is installed, and what a node has changed so that the version runs
+    (`PROJECT_LENIENT`), as sentences.
+    """
+
+
+class Variable(Record):
+    """A variable of a project; of a secret without value."""
+
+    _shows = ("name", "secret")
+    name: str
+    secret: bool
+    value: str | None
+    """Null for a secret: it cannot be read, only replaced."""
+    updated_at: datetime
+
+
+class ProjectSettings(Record):
+    """The settings of a project that were set here."""
+
+    _shows = ("project",)
+    project: str
+    settings: dict[str, Any]
+    open: list[str]
+    open_env: list[str]
+
+
+class NodeRecord(Record):
+    """A machine that crawls."""
+
+    _names = ("name",)
+    _shows = ("state",)
+    name: str
+    url: str
+    version: str
+    state: NodeState
+    """Only a node that is `up` gets new work."""
+    why: str | None
+    """Why it is in this state; null if there is nothing to explain."""
+    since: datetime | None
+    """Since when the reason exists."""
+    todo: str | None
+    """What to do about it."""
+    failures: int
+    """Failures in a row. After three the node is quarantined; one success sets the number to 0."""
+    rest_until: datetime | None
+    """Until then it gets no work. Then it is probed, and gets work again if it answers."""
+    draining: bool
+    """It gets no new work because a person has drained it."""
+    waits_for: list[str]
+    """What must happen before the machine of a drained node may go; empty for one that is not drained."""
+    removable: bool
+    """It is drained, its last crawl has ended, and all that it had is in MongoDB and the file store."""
+    healthy: bool
+    """Its last sign of life is recent."""
+    max_slots: int
+    used_slots: int
+    free_slots: int
+    """Slots that are not in use. They are used only if the node's state is `up`."""
+    max_render_slots: int
+    """How many of its slots may drive a browser; 0 if the node has no browser."""
+    used_render_slots: int
+    running: int
+    """Spider processes that ran at its last sign of life."""
+    load: float
+    """The share of its slots that are in use, 0 to 1."""
+    free_bytes: int | None
+    """Free bytes of its disk."""
+    cpu_load: float | None
+    """The share of its machine's processors in use at its last sign of life, 0 to 1."""
+    memory_load: float | None
+    """The same of its machine's memory."""
+    disk_full: bool
+    """Whether less than `NODE_MIN_FREE_BYTES` is free."""
+    heartbeat_at: datetime
+    eggs: list[NodeEgg]
+    """The eggs that the node has. The project `default`, which has no egg, is on every node."""
+
+
+class NodeEgg(Record):
+    project: str
+    version: str
+
+
+class Invitation(Record):
+    """What a new node needs to join."""
+
+    _shows = ("expires_at",)
+    token: str
+    """Good once, for `POST /nodes/join`, which answers with Scrapyd's password."""
+    expires_at: datetime
+    needs: list[str]
+    """Settings that the machine has to bring: the stores, as users of this node alone. The platform's own
+    passwords are not handed on.
+    """
+    warnings: list[str]
+    """What will not work on another machine as things are set."""
+
+
+class KeyRecord(Record):
+    """A key; `key` itself is of one that was just made."""
+
+    _names = ("key_id",)
+    _shows = ("user_id", "scopes", "state")
+    key_id: str
+    user_id: str
+    scopes: list[Scope]
+    projects: list[str]
+    """What it reads is of these projects alone; empty without this limit."""
+    state: KeyState
+    note: str | None
+    budget: KeyBudgetRecord | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+    """To within ten minutes."""
+    key: str | None
+    """`db_<id>_<secret>`. It is told here, and never again."""
+
+
+class KeyBudgetRecord(Record):
+    """What the crawls of a key may take on one day; null is no limit."""
+
+    limits: BudgetAmounts
+    left: BudgetAmounts
+    """What further crawls may still take today."""
+    reserved: BudgetAmounts
+    """What is reserved for crawls that have not ended, and is not in `left`. They give back what they do not
+    take.
+    """
+    until: datetime
+    """When the next day begins."""
+
+
+class BudgetAmounts(Record):
+    pages: int | None
+    minutes: int | None
+    hosts: int | None
+    bytes: int | None
+
+
+class Session(Record):
+    """Whose key it is, and what it may do."""
+
+    _shows = ("user_id", "scopes")
+    user_id: str | None
+    """The user that the caller acts for; `null` while there are no keys."""
+    scopes: list[Scope]
+    """What the caller may do, with the scopes that its own include."""
+    projects: list[str]
+    """What it reads is of these projects alone; empty without this limit."""
+    key_id: str | None
+    expires_at: datetime | None
+    """When the session ends; without a session, when the key does."""
+    csrf_token: str | None
+    """The value for `X-CSRF-Token`; `null` without a session."""
+    budget: KeyBudgetRecord | None
+    """What the key's crawls may take today; `null` for no limit."""
+
+
+class AuditEntry(Record):
+    """Who has changed what, and when."""
+
+    _names = ("id",)
+    _shows = ("at", "route", "user_id")
+    id: str
+    at: datetime
+    """When it was called; for failed logins, the first of them."""
+    kind: AuditKind
+    """`login_failed`: the wrong keys that one address sent within an hour."""
+    user_id: str | None
+    """The user of the key; null while there are no keys."""
+    key_id: str | None
+    scope: Scope | None
+    """The highest scope of the key."""
+    method: str | None
+    route: str | None
+    """The route that was called, or the command that was run on the server."""
+    resources: dict[str, str]
+    """The records that the path names, those that were created, and the codes of a refusal."""
+    changes: dict[str, list[str]]
+    """The fields of the record that the call has changed: before and after it, as JSON, of which the first 200
+    characters are kept.
+    """
+    status: int | None
+    """The status of the answer."""
+    request_id: str | None
+    """The same id is in the log, and is the `correlation_id` of jobs that the call created."""
+    address: str | None
+    """The client's address; for a command, its user and machine."""
+    count: int | None
+    """How many logins failed."""
+    last_at: datetime | None
+    """When the last of them failed."""
+
+
+class SavedViewRecord(Record):
+    """A list of the console that was saved."""
+
+    _names = ("view_id",)
+    _shows = ("list", "name")
+    view_id: str
+    list: ListName
+    name: str
+    query: str
+    shared: bool
+    default: bool
+    """The caller's list begins with it."""
+    own: bool
+    """It is the caller's, who may change and delete it."""
+    page_url: str
+    """Its address in the console, also after it was changed."""
+    created_at: datetime
+
+
+class Health(Record):
+    """What works, and what does not."""
+
+    _shows = ("status",)
+    status: Literal["ok", "degraded", "starting", "down"]
+    """`starting`: no node has published its spiders. While `starting` or `down`, no crawl is accepted."""
+    checks: dict[str, HealthCheck]
+
+
+class HealthCheck(Record):
+    status: Literal["ok", "down", "starting"]
+    message: str
+    todo: str | None
+    """What to do about it."""
+
+
+class QueueStatus(Record):
+    """What waits, and who works."""
+
+    _shows = ("running", "dead_letters")
+    at: datetime
+    depth: dict[str, int]
+    """The number of jobs in each status. Very many ended jobs are counted seldom, and are left out until the
+    first count is done.
+    """
+    waiting: WaitingJobs
+    running: int
+    workers: Workers
+    dead_letters: int
+    sites_since: datetime
+    """The start of the time that `sites` covers."""
+    sites: list[SiteRuns]
+    """Sites with a run that has ended since then, sorted by name."""
+    sites_complete: bool
+    """False: only the latest 10,000 runs were counted."""
+
+
+class WaitingJobs(Record):
+    """Pending jobs."""
+
+    total: int
+    by_reason: dict[str, int]
+    """How many jobs wait for each reason; reasons without a job are left out."""
+    unexplained: int
+    """How many have no reason yet: no worker has considered them so far."""
+    oldest_seconds: float | None
+    """Seconds since the job that waits longest was due."""
+
+
+class Workers(Record):
+    alive: int
+    names: list[str]
+    """`worker:<host>:<process>`."""
+
+
+class SiteRuns(Record):
+    """Runs of one site that ended within the window."""
+
+    site_name: str
+    runs: int
+    succeeded: int
+    partial: int
+    failed: int
+    cancelled: int
+    success_rate: float | None
+    """The share of `succeeded` in the runs that were not cancelled; 0 to 1."""
+    duration_seconds: Duration | None
+    """Null if no run was started."""
+    last_finished_at: datetime
+
+
+class Duration(Record):
+    """Seconds from a run's first start to its end."""
+
+    average: float
+    median: float
+    longest: float
