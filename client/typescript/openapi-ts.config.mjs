@@ -6,5 +6,10 @@ export default {
   logs: { level: 'error', file: false },
   // with the endings of files, as Node.js and browsers want them
   output: { path: 'api', importFileExtension: '.js' },
-  plugins: ['@hey-api/typescript', '@hey-api/sdk', { name: '@hey-api/client-fetch', throwOnError: true }],
+  plugins: [
+    '@hey-api/typescript',
+    // each call is given its client, so nothing is shared; it resolves to what the gateway answers, and throws the rest
+    { name: '@hey-api/sdk', client: false, auth: false, responseStyle: 'data' },
+    { name: '@hey-api/client-fetch', throwOnError: true },
+  ],
 };

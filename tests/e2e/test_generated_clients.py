@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from browser.chromium import new_tab
 from described import document
 from machine import find_program
+from playwright.async_api import Route
 from scissors import Scissors
 from scripted_server import stand_in, whole
 from sites.server import Site
@@ -40,6 +42,8 @@ TYPESCRIPT = TOOLS / "typescript-client/node_modules"
 EXAMPLE = ROOT / "docs/examples/crawl.ts"
 PYTHON_EXAMPLE = ROOT / "docs/examples/crawl_generated.py"
 GENERATED = ROOT / "docs/how-to/use-a-generated-client.md"
+#: What the package does by itself, for Node.js's own test runner.
+RULES = ROOT / "tests/e2e/typescript"
 PAGES = (ROOT / "client/typescript/README.md", ROOT / "docs/how-to/use-from-typescript.md")
 
 
@@ -162,7 +166,7 @@ def test_a_program_with_the_python_client_crawls(python_client: Path, stack: Sta
     assert f"\n{site.url}/tree/2\n" in told
 
 
-# --- our own package for TypeScript, which @hey-api/openapi-ts generates but for its `index.ts`
+# --- our own package for TypeScript, of what @hey-api/openapi-ts generates and what is in client/typescript
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +217,8 @@ def test_the_typescript_client_has_every_operation_and_every_answer(typescript: 
     wrong = typescript / "wrong.ts"
     wrong.write_text(
         text.replace("sdk.createCrawl ", "sdk.createCrawls ").replace("GetJobResponses[200]", "GetJobResponses[299]")
-        + "for await (const one of sdk.followJob('')) if (one.event === 'progress') one.data.msg;\n"
+        + "declare const client: sdk.DiscoveryBot;\n"
+        + "for await (const one of client.followJob('')) if (one.event === 'progress') one.data.msg;\n"
     )
     tsc = TYPESCRIPT / "typescript/bin/tsc"
     done = subprocess.run(
@@ -248,6 +253,57 @@ def test_a_program_with_a_typescript_client_that_users_generate_compiles(
     run(find_program("node"), TYPESCRIPT / "typescript/bin/tsc", cwd=tmp_path)
 
 
+def test_the_typescript_client_keeps_its_rules(typescript: Path) -> None:
+    shutil.copytree(RULES, typescript / "rules")
+    run(find_program("node"), "--test", *map(str, sorted((typescript / "rules").glob("*.test.mjs"))), cwd=typescript)
+
+
+def test_the_typescript_client_needs_only_what_browsers_have(typescript: Path) -> None:
+    package = typescript / "node_modules/discoverybot-client"
+    text = "".join(path.read_text() for path in (package / "dist").rglob("*.js"))
+    assert not re.findall(r"""\bfrom ['"](?!\.)|\bnode:|\b(?:process|Buffer|require|__dirname)\b[.(]""", text)
+    described = json.loads((package / "package.json").read_text())
+    assert "dependencies" not in described
+    # bundlers leave out what is not imported
+    assert described["sideEffects"] is False
+
+
+IN_A_BROWSER = """async site => {
+  const { DiscoveryBot, each, listJobs, verify } = await import('/client/index.js');
+  const client = new DiscoveryBot(location.origin);
+  const crawl = { user_id: 'me', spider: 'seo', start_urls: [site], tags: ['browser'], ignore_cache: true };
+  const { job_id } = await client.startCrawl(crawl);
+  const names = new Set();
+  for await (const event of client.followJob(job_id)) names.add(event.event);
+  const { status } = await client.waitForJob(job_id, { timeout: 60 });
+  const urls = [];
+  for await (const item of client.jobItems(job_id)) urls.push(item.url);
+  const jobs = [];
+  for await (const job of each(listJobs, { client, query: { tag: 'browser' } })) jobs.push(job.job_id === job_id);
+  const file = await new Response(await client.exportItems(job_id, 'jsonl', { fields: 'url' })).text();
+  const refused = await verify({}, '{}', 'whsec_MfKQ').catch(error => error.name);
+  return { names: [...names], status, urls, jobs, file, refused };
+}"""
+
+
+async def test_the_typescript_client_crawls_in_a_browser(typescript: Path, stack: Stack, site: Site) -> None:
+    dist = typescript / "node_modules/discoverybot-client/dist"
+
+    async def serve(route: Route) -> None:
+        path = dist / route.request.url.partition("/client/")[2]
+        await route.fulfill(path=path, content_type="text/javascript")
+
+    async with new_tab() as tab:
+        await tab.page.route("**/client/**", serve)
+        await tab.page.goto(f"{stack.url}/health")
+        done = await tab.page.evaluate(IN_A_BROWSER, f"{site.url}/tree/1")
+    assert {"log", "status", "end"} <= set(done["names"])
+    assert (done["status"], done["jobs"], done["refused"]) == ("finished", [True], "WebhookError")
+    assert f"{site.url}/tree/1" in done["urls"]
+    assert [json.loads(line)["url"] for line in done["file"].splitlines()] == done["urls"]
+    assert not tab.complaints
+
+
 def test_a_typescript_program_of_fifteen_lines_crawls(typescript: Path, stack: Stack, site: Site) -> None:
     lines = [line for line in EXAMPLE.read_text().splitlines() if line and not line.startswith(("import", "//"))]
     assert len(lines) <= 15
@@ -262,12 +318,12 @@ import * as sdk from 'discoverybot-client';
 const later = globalThis.setTimeout, pauses = [];
 globalThis.setTimeout = (act, time, ...given) => { pauses.push(time); return later(act, time / 10, ...given); };
 const [gateway, ...given] = process.argv.slice(2);
-sdk.connect(gateway);
+const client = new sdk.DiscoveryBot(gateway);
 """
 FOLLOW = """
 const [job, patience] = given, events = [];
 try {
-  for await (const event of sdk.followJob(job, { patience: Number(patience) })) events.push(event);
+  for await (const event of client.followJob(job, { patience: Number(patience) })) events.push(event);
 } catch (error) {
   events.push({ event: error.name, data: error.code });
 }
@@ -307,20 +363,20 @@ def test_a_log_is_followed_in_typescript_over_twenty_cuts(typescript: Path, stac
 
 
 def test_a_refusal_has_its_code_and_patience_ends(typescript: Path, stack: Stack) -> None:
-    refused = [{"event": "GatewayError", "data": "job_not_found"}]
+    refused = [{"event": "ApiError", "data": "job_not_found"}]
     assert follow(typescript, stack.url, "0" * 32) == refused
     away = follow(typescript, f"http://127.0.0.1:{free_port()}", "0" * 32, "0.5")
-    assert [event["event"] for event in away][-1] == "TypeError"
+    assert [event["event"] for event in away][-1] == "GatewayUnreachableError"
     assert {event["event"] for event in away[:-1]} == {"dropped"}
 
 
 CRAWL = """
 const [site, tag] = given;
 const body = { user_id: 'me', spider: 'seo', start_urls: [site], tags: [tag], ignore_cache: true };
-const receipt = await sdk.startCrawl(body);
-const job = await sdk.waitForJob(receipt.job_id, { timeout: 60 });
+const receipt = await client.startCrawl(body);
+const job = await client.waitForJob(receipt.job_id, { timeout: 60 });
 const items = [];
-for await (const item of sdk.jobItems(job.job_id, { limit: 10 })) items.push(item);
+for await (const item of client.jobItems(job.job_id, { limit: 10 })) items.push(item);
 console.log(JSON.stringify({ id: receipt.job_id, status: job.status, urls: items.map((item) => item.url) }));
 """
 
@@ -343,7 +399,7 @@ def test_a_typescript_crawl_whose_answers_are_lost_is_one_job_with_all_its_items
 WAIT = """
 const [job, timeout] = given;
 try {
-  await sdk.waitForJob(job, { timeout: Number(timeout) });
+  await client.waitForJob(job, { timeout: Number(timeout) });
 } catch (error) {
   const { name, code, job, cause } = error;
   console.log(JSON.stringify({ name, code, status: job?.status, cause: cause?.name }));
@@ -359,21 +415,21 @@ def test_a_wait_in_typescript_has_one_deadline(typescript: Path, stack: Stack, s
     assert (late["name"], late["status"]) == ("WaitTimeoutError", "running")
     site.release()
     away = node(typescript, WAIT, f"http://127.0.0.1:{free_port()}", job_id, "0.5")
-    assert away == {"name": "WaitTimeoutError", "cause": "TypeError"}
-    assert node(typescript, WAIT, stack.url, "0" * 32, "60") == {"name": "GatewayError", "code": "job_not_found"}
+    assert away == {"name": "WaitTimeoutError", "cause": "GatewayUnreachableError"}
+    assert node(typescript, WAIT, stack.url, "0" * 32, "60") == {"name": "ApiError", "code": "job_not_found"}
 
 
 TWO = """
 const [second] = given;
-const client = sdk.createGateway(second, 'db_second');
-await sdk.startCrawl({ spider: 'seo' }, { client });
-await sdk.waitForJob('1', { client });
-for await (const item of sdk.jobItems('1', {}, { client })) item.url;
-for await (const event of sdk.followJob('1', { client })) event.id;
-await sdk.cancel('1', { client });
-await sdk.cancel('2');
+const other = new sdk.DiscoveryBot(second, { key: 'db_second' });
+await other.startCrawl({ spider: 'seo' });
+await other.waitForJob('1');
+for await (const item of other.jobItems('1')) item.url;
+for await (const event of other.followJob('1')) event.id;
+await other.cancel('1');
+await client.cancel('2');
 try {
-  await sdk.getJob({ path: { job_id: '3' }, client });
+  await sdk.getJob({ client: other, path: { job_id: '3' } });
 } catch ({ name, code, field, requestId }) {
   console.log(JSON.stringify({ name, code, field, requestId }));
 }
@@ -389,7 +445,7 @@ def test_a_typescript_program_has_two_gateways(typescript: Path) -> None:
     answers = (told({"job_id": "1"}), ended, told(items), whole(b"", 204), whole({}, 503), ended, refused)
     with stand_in(told({"job_id": "2"})) as first, stand_in(*answers) as second:
         shown = node(typescript, TWO, first.url, second.url)
-    assert shown == {"name": "GatewayError", "code": "of_a_later_release", "field": "depth", "requestId": "r1"}
+    assert shown == {"name": "ApiError", "code": "of_a_later_release", "field": "depth", "requestId": "r1"}
     assert [str(asked) for asked in first.asked] == ["POST /jobs/2/cancel"]
     assert "authorization" not in first.asked[0].headers
     calls = [str(asked).partition("?")[0] for asked in second.asked]
@@ -402,7 +458,7 @@ def test_a_typescript_program_has_two_gateways(typescript: Path) -> None:
 START = """
 const [timeout] = given;
 try {
-  const { job_id } = await sdk.startCrawl({ spider: 'seo' }, { timeout: Number(timeout) });
+  const { job_id } = await client.startCrawl({ spider: 'seo' }, { timeout: Number(timeout) });
   console.log(JSON.stringify({ job_id, pauses: pauses.filter((time) => time >= 1000 && time < 30000) }));
 } catch ({ name, status, retryAfter }) {
   console.log(JSON.stringify({ name, status, retryAfter }));
@@ -419,5 +475,5 @@ def test_a_typescript_crawl_is_asked_for_again_when_the_gateway_says_so(typescri
         assert (len(keys), len(set(keys))) == (3, 1)
     # the pause would be over too late
     with stand_in(busy, receipt) as server:
-        refused = {"name": "GatewayError", "status": 429, "retryAfter": 7}
+        refused = {"name": "ApiError", "status": 429, "retryAfter": 7}
         assert (node(typescript, START, server.url, "5"), len(server.asked)) == (refused, 1)

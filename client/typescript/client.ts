@@ -1,0 +1,213 @@
+/** The client of a gateway: all calls of the API, and what a crawl takes from its start to its items over connections
+ * that break. */
+
+import { type Client, createClient, createConfig } from './api/client/index.js';
+import { cancelJob, createCrawl, getJob, listJobItems } from './api/sdk.gen.js';
+import type * as api from './api/types.gen.js';
+import { ApiError, TimeoutError, WaitTimeoutError } from './errors.js';
+import { follow, type StreamOptions } from './events.js';
+import { each } from './pages.js';
+import { answered, type CallOptions, Deadline, isAway, type RequestLimits } from './requests.js';
+
+declare module './api/client/types.gen.js' {
+  // the limits of each call, beside its `path`, `query` and `body`
+  interface Config<T extends ClientOptions = ClientOptions> extends Omit<RequestLimits, 'signal'> {}
+}
+
+/** How all requests of a client are sent. */
+export interface DiscoveryBotOptions {
+  /** From `discoverybot keys create`. A gateway without keys needs none. */
+  key?: string;
+  /** Further headers of each request, such as those for a proxy. */
+  headers?: Record<string, string>;
+  /** What sends requests; `globalThis.fetch` if it is left out. */
+  fetch?: typeof fetch;
+  /** Seconds for a call, however often it is sent (300). */
+  timeout?: number;
+  /** How often a request that may be sent twice is sent again at most (6). */
+  retries?: number;
+}
+
+/** How a crawl is asked for. */
+export interface StartOptions extends CallOptions {
+  /** By which the gateway knows that it has been asked before. One is made if it is left out; to make one job of several
+   * processes' requests, give all the same. */
+  idempotencyKey?: string;
+}
+
+/** How a log is followed. */
+export interface FollowOptions extends StreamOptions {
+  /** Only lines of this level or higher, such as `WARNING`. */
+  level?: string;
+}
+
+type ItemsQuery = Omit<NonNullable<api.ListJobItemsData['query']>, 'after' | 'format' | 'escape_formulas' | 'bom'>;
+
+/** Which items are listed, and for how long. */
+export interface ItemsOptions extends ItemsQuery, CallOptions {}
+
+/** As what a job's items are saved. */
+export type ItemsFormat = NonNullable<NonNullable<api.ListJobItemsData['query']>['format']>;
+
+interface Events {
+  log: api.LogLineData;
+  status: api.StatusData;
+  progress: api.ProgressView;
+  /** Lines from one position to another are no longer kept. */
+  gap: api.GapData;
+  /** The job has ended; nothing comes after it. */
+  end: api.JobStatusView | api.ScheduleStatusView;
+  /** The connection broke. It goes on after the last event. */
+  dropped: undefined;
+}
+
+/** An event of a job, by its `event`. `id` is where `followJob` goes on with `after`. */
+export type JobEvent = { [Name in keyof Events]: { event: Name; id: string; data: Events[Name] } }[keyof Events];
+
+const ENDED: readonly api.JobStatus[] = ['finished', 'partial', 'error', 'cancelled'];
+/** Seconds that the gateway waits at most for a job's end, and that its answer may take on top. */
+const WAIT = 30;
+const GRACE = 10;
+/** Until it is answered, or the time is over. */
+const PERSISTENT = { timeout: 60, retries: Number.POSITIVE_INFINITY };
+
+const DEFAULTS = { timeout: 300, retries: 6 };
+/** Seconds without a byte after which a request that may be sent twice is. */
+const SILENCE = 120;
+/** The same where a whole file is made before the answer begins. */
+const LONG_SILENCE = 600;
+const METHODS = ['connect', 'delete', 'get', 'head', 'options', 'patch', 'post', 'put', 'trace'] as const;
+
+type RequestOptions = Parameters<Client['request']>[0];
+
+/** The calls of one gateway, for one key. It is the `client` of all other functions of the API, too:
+ * `listJobs({ client })`. Several may be used side by side: nothing is shared. */
+export class DiscoveryBot {
+  /** `baseUrl` is the gateway's address, such as `https://crawls.example.com`; in a browser also a path. */
+  constructor(baseUrl: string | URL, options: DiscoveryBotOptions = {}) {
+    const { key, headers, fetch: given, ...limits } = options;
+    new URL(baseUrl, globalThis.location?.href); // throws here what would be taken for a gateway that is away
+    const all = { ...headers, ...(key && { Authorization: `Bearer ${key}` }) };
+    const config = createConfig({ baseUrl: String(baseUrl), headers: all, responseStyle: 'data', throwOnError: true });
+    const inner = createClient({ ...config, ...DEFAULTS, ...limits });
+    inner.interceptors.error.use((error, response) =>
+      response ? new ApiError(response.status, error, seconds(response.headers.get('Retry-After'))) : error,
+    );
+    const request = (asked: RequestOptions) => sent(inner, asked, given ?? globalThis.fetch);
+    const methods = METHODS.map((method) => [
+      method,
+      (asked: RequestOptions) => request({ ...asked, method: method.toUpperCase() as RequestOptions['method'] }),
+    ]);
+    const sse = { ...inner.sse, get: async (asked: RequestOptions) => ({ stream: this.#data(asked) }) };
+    Object.assign(this, inner, { request, sse }, Object.fromEntries(methods));
+  }
+
+  /** Asks for a crawl. If the answer is lost or the gateway is away, it is asked again, for a minute if no `timeout`
+   * says otherwise; by its idempotency key it stays one job. */
+  async startCrawl(crawl: api.CrawlRequest, options: StartOptions = {}): Promise<api.CrawlReceipt> {
+    const { idempotencyKey = newKey(), ...limits } = options;
+    const headers = { 'Idempotency-Key': idempotencyKey };
+    return createCrawl({ client: this, body: crawl, headers, silence: WAIT, ...PERSISTENT, ...limits });
+  }
+
+  /** The job once it has ended, however it has: see its `status`. `timeout` is for all of it: `WaitTimeoutError` after
+   * that, and the crawl goes on. A gateway that is away is asked again. */
+  async waitForJob(jobId: string, { timeout, ...options }: CallOptions = {}): Promise<api.JobDetail> {
+    const deadline = new Deadline(timeout);
+    const late = (cause?: unknown) =>
+      new WaitTimeoutError(`job ${jobId} has not ended within ${timeout} seconds`, job, cause ? { cause } : {});
+    let job: api.JobDetail | undefined;
+    // the first answer comes at once, so that it is known how the job is doing
+    for (let wait = 0; deadline.left > 0; wait = Math.max(1, Math.min(WAIT, Math.floor(deadline.left / 1000)))) {
+      const limits = { ...PERSISTENT, ...options, timeout: deadline.left / 1000, silence: wait + GRACE };
+      try {
+        const found = await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits });
+        // a schedule, which does not end, cannot be waited for: that was refused
+        if (found.kind === 'job') job = found;
+      } catch (error) {
+        options.signal?.throwIfAborted();
+        const isLate = error instanceof TimeoutError || (timeout !== undefined && isAway(error));
+        throw isLate ? late(error) : error;
+      }
+      if (job && ENDED.includes(job.status)) return job;
+    }
+    throw late();
+  }
+
+  /** Each event of a job (or of a schedule's run) from the first one to the end: none is left out and none comes twice,
+   * however often the connection breaks. */
+  followJob(jobId: string, { level, ...options }: FollowOptions = {}): AsyncGenerator<JobEvent, void> {
+    const request = { url: '/jobs/{job_id}/logs', path: { job_id: jobId }, query: { level } };
+    return follow(this, request, options) as AsyncGenerator<JobEvent, void>;
+  }
+
+  /** Each item of a job, page by page; of one that goes on, those that there are. A page whose answer breaks off is
+   * asked for again. Say what its spider's items are, if you know: `jobItems<{ url: string }>(id)`. */
+  jobItems<Item = Record<string, unknown>>(jobId: string, options: ItemsOptions = {}): AsyncGenerator<Item, void> {
+    const [query, limits] = split(options);
+    const request = { client: this, path: { job_id: jobId }, query: { limit: 1000, ...query }, ...limits };
+    return each(listJobItems, request) as AsyncGenerator<Item, void>;
+  }
+
+  /** All items of a job as a file, byte by byte: `csv`, `jsonl`, `xlsx`, `parquet` or `json`. */
+  async exportItems(jobId: string, format: ItemsFormat, options: ItemsOptions = {}): Promise<ReadableStream<Uint8Array>> {
+    const [query, limits] = split(options);
+    return this.get<{ 200: ReadableStream<Uint8Array> }, unknown, true, 'data'>({
+      url: '/jobs/{job_id}/items',
+      path: { job_id: jobId },
+      query: { ...query, format },
+      parseAs: 'stream',
+      silence: LONG_SILENCE,
+      ...limits,
+    });
+  }
+
+  /** Cancels a job, or a schedule by its id. A running job ends within seconds. One that has ended otherwise is an
+   * `ApiError` (409). It is asked again like `startCrawl`. */
+  async cancel(jobId: string, options: CallOptions = {}): Promise<api.CancelJobResponse> {
+    const limits = { repeatable: true, silence: WAIT, ...PERSISTENT, ...options };
+    return cancelJob({ client: this, path: { job_id: jobId }, ...limits });
+  }
+
+  async *#data(asked: RequestOptions): AsyncGenerator<unknown, void> {
+    const { url, path, query, signal } = asked;
+    for await (const { event, data } of follow(this, { url, path, query }, { signal })) {
+      if (event !== 'dropped') yield data;
+    }
+  }
+}
+
+// the constructor assigns all of it
+export interface DiscoveryBot extends Client {}
+
+/** Sends a request until it is answered, or may not be sent again. */
+function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise<unknown> {
+  const limits = { ...inner.getConfig(), ...asked };
+  const { parseAs, query, retries = 0, fetch = send } = limits;
+  // it is read for as long as it goes on
+  const timeout = asked.timeout ?? (parseAs === 'stream' ? Number.POSITIVE_INFINITY : limits.timeout);
+  const silence = limits.silence ?? SILENCE + Number(query?.wait ?? 0);
+  return answered<unknown>(
+    (attempt) => inner.request({ ...asked, signal: attempt.signal, fetch: attempt.fetch }),
+    fetch,
+    { ...limits, timeout, retries, silence },
+  );
+}
+
+/** What goes into the query, and what does not. */
+function split({ timeout, retries, signal, ...query }: ItemsOptions): [ItemsQuery, CallOptions] {
+  const limits = { ...(timeout !== undefined && { timeout }), ...(retries !== undefined && { retries }), signal };
+  return [query, limits];
+}
+
+/** Of the header `Retry-After`, which is a number of seconds or a date. */
+function seconds(header: string | null): number | undefined {
+  if (!header) return undefined;
+  const left = Number.isNaN(Number(header)) ? (Date.parse(header) - Date.now()) / 1000 : Number(header);
+  return left > 0 ? left : undefined;
+}
+
+/** `randomUUID` is there in pages of https only. */
+function newKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+}

@@ -1,0 +1,122 @@
+/** Streams of events that go on after the last one whenever their connection breaks. */
+
+import type { Client } from './api/client/index.js';
+import { ApiError } from './errors.js';
+import { Deadline, isAway, passed } from './requests.js';
+
+/** What a stream is asked for. */
+export interface StreamRequest {
+  url: string;
+  path?: Record<string, unknown>;
+  query?: Record<string, unknown>;
+}
+
+/** How long a stream is followed. */
+export interface StreamOptions {
+  /** The id of the last event that is known: it goes on after it. */
+  after?: string;
+  /** Seconds without a gateway after which it is an error; without it, the gateway is waited for. */
+  patience?: number;
+  /** Seconds for all of it, from the first event to the last: a `TimeoutError` after that. */
+  timeout?: number;
+  /** Ends it. The error is the signal's `reason`. */
+  signal?: AbortSignal | null;
+}
+
+/** `event` is `dropped` when the connection broke. */
+export interface StreamEvent {
+  event: string;
+  id: string;
+  data: unknown;
+}
+
+/** Milliseconds before a connection is made anew, unless the gateway says otherwise. */
+const PAUSE = 2000;
+/** Seconds without a word after which a connection is dead: the gateway sends a comment every 15 s. */
+const SILENCE = 45;
+/** 204: there is nothing left to see. */
+const NO_CONTENT = 204;
+
+/** Each event up to `end`: none is left out and none comes twice, however often the connection breaks. */
+export async function* follow(
+  client: Client,
+  request: StreamRequest,
+  { after = '', patience = Number.POSITIVE_INFINITY, timeout, signal }: StreamOptions = {},
+): AsyncGenerator<StreamEvent, void> {
+  const deadline = new Deadline(timeout);
+  let id = after;
+  let pause = PAUSE;
+  let heard = performance.now();
+  for (;;) {
+    try {
+      const body = await opened(client, request, { id, timeout: deadline.left / 1000, signal });
+      if (!body) return;
+      for await (const frame of frames(body)) {
+        heard = performance.now();
+        id = frame.id ?? id;
+        pause = Number(frame.retry ?? pause);
+        if (frame.data) yield { event: frame.event ?? 'message', id, data: JSON.parse(frame.data) };
+        if (frame.event === 'end') return;
+        heard = performance.now(); // the reader may have taken its time
+      }
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (!isAway(error) || performance.now() - heard > 1000 * patience) throw error;
+      // a gateway may ask for more time than there is patience
+      if (error instanceof ApiError && error.retryAfter) pause = Math.max(pause, 1000 * error.retryAfter);
+    }
+    yield { event: 'dropped', id, data: undefined };
+    await passed(Math.min(pause, deadline.left), signal);
+    if (!deadline.left) throw deadline.error(undefined);
+  }
+}
+
+interface Connection {
+  id: string;
+  timeout: number;
+  signal: AbortSignal | null | undefined;
+}
+
+/** The body of a stream that begins after the event `id`; none, if there is nothing left to see. */
+async function opened(
+  client: Client,
+  request: StreamRequest,
+  { id, ...limits }: Connection,
+): Promise<ReadableStream<BufferSource> | undefined> {
+  const { data, response } = await client.get<{ 200: ReadableStream<BufferSource> }, unknown, true, 'fields'>({
+    ...request,
+    ...limits,
+    retries: 0,
+    silence: SILENCE,
+    headers: { Accept: 'text/event-stream', 'Last-Event-ID': id || null },
+    parseAs: 'stream',
+    responseStyle: 'fields',
+    throwOnError: true,
+    cache: 'no-store',
+  });
+  return response.status === NO_CONTENT ? undefined : data;
+}
+
+type Frame = Partial<Record<string, string>>;
+
+async function* frames(body: ReadableStream<BufferSource>): AsyncGenerator<Frame, void> {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    let frame: Frame = {};
+    let text = '';
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+      const lines = (text + piece.value).split(/\r\n|\n|\r(?=.)/s);
+      text = lines.pop() ?? '';
+      for (const line of lines) {
+        const [, name = '', value = ''] = /^([^:]*):? ?(.*)$/s.exec(line) ?? [];
+        if (line) frame[name] = name === 'data' && frame.data ? `${frame.data}\n${value}` : value;
+        else {
+          yield frame;
+          frame = {};
+        }
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // it may have failed
+  }
+}

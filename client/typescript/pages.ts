@@ -1,0 +1,61 @@
+/** Lists that are longer than a page. */
+
+import { Deadline } from './requests.js';
+
+/** A page: `next` is where the following one begins. */
+export interface Page {
+  next?: string | number | null;
+}
+
+/** A function of this package that lists something. */
+// each takes other options, whose type `Parameters` knows
+export type List = (options: any) => Promise<Page | undefined>;
+
+/** What it is answered. */
+export type PageOf<L extends List> = NonNullable<Awaited<ReturnType<L>>>;
+
+/** The names of a page's arrays. */
+type Lists<P> = { [Name in keyof P]-?: P[Name] extends readonly unknown[] ? Name : never }[keyof P];
+type IsOne<T, All = T> = [T] extends [never] ? false : T extends unknown ? ([All] extends [T] ? true : false) : never;
+
+/** A row of a page that has one array; of others, `never`. */
+export type Row<P> = IsOne<Lists<P>> extends true ? (P[Lists<P>] extends readonly (infer R)[] ? R : never) : never;
+
+/** Each page of a list, one after the other: `pages(listJobs, { client, query: { status: ['error'] } })`. It takes any
+ * function of this package whose answer has `next`. `timeout` is for all pages together.
+ *
+ * `by` is the parameter that takes `next`. It is `after`, and `since` for the changes of a dataset; the calls that read
+ * logs say in their description that theirs is `from`. */
+export async function* pages<L extends List>(
+  list: L,
+  options: Parameters<L>[0],
+  by?: string,
+): AsyncGenerator<PageOf<L>, void> {
+  const { timeout, ...rest }: { timeout?: number; query?: object } = options;
+  const deadline = new Deadline(timeout);
+  let { query } = rest;
+  for (;;) {
+    if (!deadline.left) throw deadline.error(undefined);
+    const limits = timeout === undefined ? {} : { timeout: deadline.left / 1000 };
+    const page = (await list({ ...rest, ...limits, query })) as PageOf<L>;
+    yield page;
+    const { next } = page;
+    // changes go on for ever: there may be more the next time
+    const isLast = typeof next === 'number' ? !(page as { pending?: number }).pending : next == null;
+    if (isLast) return;
+    query = { ...query, [by ?? (typeof next === 'number' ? 'since' : 'after')]: next };
+  }
+}
+
+/** Each row of a list, page by page: `each(listJobs, { client })` gives jobs. Use `pages` where a page has more than one
+ * array. */
+export async function* each<L extends List>(
+  list: L,
+  options: Parameters<L>[0],
+  by?: string,
+): AsyncGenerator<Row<PageOf<L>>, void> {
+  for await (const page of pages(list, options, by)) {
+    const [rows = []] = Object.values(page).filter((value) => Array.isArray(value));
+    yield* rows as Row<PageOf<L>>[];
+  }
+}

@@ -1,0 +1,195 @@
+/** Requests that are sent again until they are answered, each within its limits. */
+
+import { ApiError, GatewayUnreachableError, TimeoutError } from './errors.js';
+
+/** How long a call may take, and how often it is sent. */
+export interface CallOptions {
+  /** Seconds for all of it, however often it is sent: a `TimeoutError` after that. */
+  timeout?: number;
+  /** How often it is sent again at most. Only what may be sent twice is: GET, HEAD, PUT and DELETE, and what has an
+   * `Idempotency-Key`. */
+  retries?: number;
+  /** Ends it, also while it waits to be sent again. The error is the signal's `reason`. */
+  signal?: AbortSignal | null;
+}
+
+/** The same, of a request whose limits differ from others. */
+export interface RequestLimits extends CallOptions {
+  /** Seconds without a byte after which a connection is dead, and the request is sent again if it may be. */
+  silence?: number;
+  /** Whether it may be sent twice, whatever its method is. */
+  repeatable?: boolean;
+}
+
+/** Answers of a gateway, or of a proxy, that is back some time. */
+const AWAY: readonly number[] = [429, 502, 503, 504];
+/** The code of a 504 that says that what was asked for goes on. */
+const GOES_ON = 'run_goes_on';
+const REPEATABLE: readonly string[] = ['GET', 'HEAD', 'PUT', 'DELETE'];
+/** Milliseconds: the first pause, which doubles, and the longest; and the longest that a gateway may ask for. */
+const FIRST = 250;
+const LONGEST = 30_000;
+const ASKED_FOR = 120_000;
+/** A timer for longer than that would be over at once. */
+const LONGEST_TIMER = 2 ** 31 - 1;
+
+/** Whether the gateway may be back some time. */
+export function isAway(error: unknown): boolean {
+  if (error instanceof ApiError) return AWAY.includes(error.status) && error.code !== GOES_ON;
+  return error instanceof GatewayUnreachableError;
+}
+
+/** A moment by which all has to be done; none, without `seconds`. */
+export class Deadline {
+  readonly #end: number;
+
+  constructor(readonly seconds = Number.POSITIVE_INFINITY) {
+    this.#end = performance.now() + 1000 * seconds;
+  }
+
+  /** Milliseconds. */
+  get left(): number {
+    return Math.max(0, this.#end - performance.now());
+  }
+
+  error(cause: unknown): TimeoutError {
+    return new TimeoutError(`it was not done within ${this.seconds} seconds`, cause === undefined ? {} : { cause });
+  }
+}
+
+/** Not `AbortSignal.timeout`, which lets Node.js end meanwhile: of a connection that is closed at once, Node.js 20 says
+ * nothing. */
+function timer(time: number, act: () => void): () => void {
+  if (time > LONGEST_TIMER) return () => {};
+  const running = setTimeout(act, time);
+  return () => clearTimeout(running);
+}
+
+/** Resolves after so many milliseconds, or rejects as soon as it is no longer wanted. */
+export async function passed(time: number, signal?: AbortSignal | null): Promise<void> {
+  signal?.throwIfAborted();
+  await new Promise<void>((resolve, reject) => {
+    const stop = () => {
+      cancel();
+      reject(signal?.reason);
+    };
+    const cancel = timer(time, () => {
+      signal?.removeEventListener('abort', stop);
+      resolve();
+    });
+    signal?.addEventListener('abort', stop, { once: true });
+  });
+}
+
+/** Rejects once `signal` is aborted, unless nobody listens any more. */
+function aborted(signal: AbortSignal, listening: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    if (signal.aborted) reject(signal.reason);
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true, signal: listening });
+  });
+}
+
+/** A request that is sent once. Its `signal` and its `fetch` keep the limits, until all of the answer was read. */
+export class Attempt {
+  readonly signal: AbortSignal;
+  /** What went wrong: some browsers replace the errors of a body. */
+  failure: unknown;
+  isRepeatable: boolean;
+  readonly #late = new AbortController();
+  readonly #silence: number;
+
+  constructor(
+    private readonly send: typeof fetch,
+    private readonly limits: RequestLimits,
+    private readonly deadline: Deadline,
+    private readonly before: unknown,
+  ) {
+    this.signal = limits.signal ? AbortSignal.any([limits.signal, this.#late.signal]) : this.#late.signal;
+    this.isRepeatable = limits.repeatable ?? false;
+    this.#silence = 1000 * (limits.silence ?? Number.POSITIVE_INFINITY);
+  }
+
+  readonly fetch: typeof fetch = async (input, init) => {
+    const request = new Request(input, init);
+    this.isRepeatable ||= REPEATABLE.includes(request.method) || request.headers.has('Idempotency-Key');
+    const over = timer(this.deadline.left, () => this.#late.abort(this.deadline.error(this.before)));
+    try {
+      const { send } = this; // a browser's `fetch` is no method
+      const response = await this.#heard(send(request));
+      if (response.body && response.headers.get('Content-Length') !== '0')
+        return new Response(this.#watched(response.body, over), response);
+      over();
+      return response;
+    } catch (error) {
+      over();
+      throw error;
+    }
+  };
+
+  /** What is waited for no longer than the limits say, also if a `fetch` of somebody's own heeds no signal. */
+  async #heard<T>(what: Promise<T>): Promise<T> {
+    const stop = timer(this.#silence, () =>
+      this.#late.abort(new GatewayUnreachableError(`the gateway is silent for ${this.limits.silence} seconds`)),
+    );
+    const listening = new AbortController();
+    try {
+      return await Promise.race([what, aborted(this.signal, listening.signal)]);
+    } catch (cause) {
+      const lost = () => new GatewayUnreachableError('the gateway does not answer, or not to the end', { cause });
+      this.failure = this.signal.aborted ? this.signal.reason : lost();
+      throw this.failure;
+    } finally {
+      listening.abort();
+      stop();
+    }
+  }
+
+  #watched(body: ReadableStream<Uint8Array>, over: () => void): ReadableStream<Uint8Array> {
+    const reader = body.getReader();
+    return new ReadableStream<Uint8Array>(
+      {
+        pull: async (controller) => {
+          try {
+            const { done, value } = await this.#heard(reader.read());
+            if (!done) return controller.enqueue(value);
+            over();
+            controller.close();
+          } catch (error) {
+            over();
+            reader.cancel(error).catch(() => {}); // it may have failed
+            controller.error(error);
+          }
+        },
+        cancel: (reason) => {
+          over();
+          return reader.cancel(reason);
+        },
+      },
+      { highWaterMark: 0 }, // nobody is silent while nobody listens
+    );
+  }
+}
+
+/** Sends a request until it is answered, or may not be sent again. */
+export async function answered<T>(
+  once: (attempt: Attempt) => Promise<T>,
+  send: typeof fetch,
+  limits: RequestLimits & { retries: number },
+): Promise<T> {
+  const deadline = new Deadline(limits.timeout);
+  let before: unknown;
+  for (let again = 0, longest = FIRST; ; again++, longest = Math.min(LONGEST, 2 * longest)) {
+    const attempt = new Attempt(send, limits, deadline, before);
+    try {
+      return await once(attempt);
+    } catch (error) {
+      limits.signal?.throwIfAborted();
+      before = attempt.failure ?? error;
+      const asked = before instanceof ApiError ? 1000 * (before.retryAfter ?? 0) : 0;
+      const pause = Math.max(asked, (longest * (1 + Math.random())) / 2);
+      const isAllowed = attempt.isRepeatable && again < limits.retries && asked <= ASKED_FOR;
+      if (!isAllowed || !isAway(before) || pause >= deadline.left) throw before;
+      await passed(pause, limits.signal);
+    }
+  }
+}

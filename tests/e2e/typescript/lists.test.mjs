@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { each, followJobs, getJobLogLines, listDatasetChanges, listJobs, listSpiders, pages, TimeoutError } from 'discoverybot-client';
+import { away, begun, events, gateway, json, refused } from './gateway.mjs';
+
+const all = async (rows) => {
+  const found = [];
+  for await (const row of rows) found.push(row);
+  return found;
+};
+const queries = (asked) => asked.map((request) => new URL(request.url).search);
+
+test('each row of a list comes, page by page', async () => {
+  const { client, asked } = gateway([json({ jobs: [{ job_id: '1' }], next: 'a' }), away, json({ jobs: [], next: 'b' }), json({ jobs: [{ job_id: '2' }], next: null })]);
+  const jobs = await all(each(listJobs, { client, query: { limit: 1 } }));
+  assert.deepEqual(jobs, [{ job_id: '1' }, { job_id: '2' }]);
+  assert.deepEqual(queries(asked), ['?limit=1', '?limit=1&after=a', '?limit=1&after=a', '?limit=1&after=b']);
+});
+
+test('pages of several arrays come whole', async () => {
+  const { client } = gateway([json({ spiders: [{ name: 'seo' }], projects: [], next: null })]);
+  assert.deepEqual(await all(pages(listSpiders, { client })), [{ spiders: [{ name: 'seo' }], projects: [], next: null }]);
+});
+
+test('changes end where there are no more of them', async () => {
+  const { client, asked } = gateway([json({ changes: [{ seq: 1 }], next: 1, pending: 1, last_seq: 2 }), json({ changes: [{ seq: 2 }], next: 2, pending: 0, last_seq: 2 })]);
+  assert.deepEqual(await all(each(listDatasetChanges, { client, path: { name: 'prices' } })), [{ seq: 1 }, { seq: 2 }]);
+  assert.deepEqual(queries(asked), ['', '?since=1']);
+});
+
+test('lines of a log go on with `from`', async () => {
+  const { client, asked } = gateway([json({ run: '1', lines: [{ id: '1-1' }], next: '1-2' }), json({ run: '1', lines: [], next: null })]);
+  await all(each(getJobLogLines, { client, path: { job_id: '1' } }, 'from'));
+  assert.deepEqual(queries(asked), ['', '?from=1-2']);
+});
+
+test('a loop that is left asks for no more, and one with a deadline ends', async () => {
+  const { client, asked } = gateway([json({ items: [{ n: 1 }, { n: 2 }], next: '1-5' })]);
+  for await (const item of client.jobItems('1', { fields: 'n' })) if (item.n === 2) break;
+  assert.deepEqual(queries(asked), ['?limit=1000&fields=n']);
+  await assert.rejects(all(client.jobItems('1', { timeout: 0.05 })), TimeoutError);
+});
+
+test('items are read as a file, byte by byte', async () => {
+  const { client, asked } = gateway([begun('url\nhttp://one\n', { type: 'text/csv', breaks: false })]);
+  const file = await client.exportItems('1', 'csv', { fields: 'url' });
+  const reader = file.getReader();
+  assert.equal(new TextDecoder().decode((await reader.read()).value), 'url\nhttp://one\n');
+  await reader.cancel();
+  assert.deepEqual(queries(asked), ['?fields=url&format=csv']);
+});
+
+test('a log goes on after its last line, and ends', async () => {
+  const { client, asked } = gateway([events('retry: 20\n\nevent: log\nid: 1-1\ndata: {"msg": "one"}\n\n'), away, events('event: end\nid: 1-2\ndata: {"status": "finished"}\n\n')]);
+  assert.deepEqual(await all(client.followJob('1', { after: '1-0' })), [
+    { event: 'log', id: '1-1', data: { msg: 'one' } },
+    { event: 'dropped', id: '1-1', data: undefined },
+    { event: 'dropped', id: '1-1', data: undefined },
+    { event: 'end', id: '1-2', data: { status: 'finished' } },
+  ]);
+  assert.deepEqual(asked.map((request) => request.headers.get('Last-Event-ID')), ['1-0', '1-1', '1-1']);
+});
+
+test('a log that is refused, or takes too long, is an error', async () => {
+  const { client, asked } = gateway([refused(404, 'job_not_found')]);
+  await assert.rejects(all(client.followJob('1')), { code: 'job_not_found' });
+  assert.equal(asked.length, 1);
+  const silent = gateway([begun('event: log\n', { breaks: false, type: 'text/event-stream' })]);
+  await assert.rejects(all(silent.client.followJob('1', { timeout: 20 })), TimeoutError);
+});
+
+test('generated streams go on, too', async () => {
+  const { client, asked } = gateway([events('event: snapshot\nid: 7\ndata: {"jobs": []}\n\n'), refused(403, 'forbidden')]);
+  const { stream } = await followJobs({ client, query: { job_id: ['1', '2'] } });
+  const found = [];
+  await assert.rejects(async () => {
+    for await (const data of stream) found.push(data);
+  }, { code: 'forbidden' });
+  assert.deepEqual(found, [{ jobs: [] }]);
+  assert.deepEqual(queries(asked), ['?job_id=1&job_id=2', '?job_id=1&job_id=2']);
+});

@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ApiError, createCrawl, DiscoveryBot, DiscoveryBotError, GatewayUnreachableError, getJob, pauseJob, TimeoutError } from 'discoverybot-client';
+import { away, begun, gateway, json, never, pauses, refused } from './gateway.mjs';
+
+const JOB = { kind: 'job', job_id: '1', status: 'finished' };
+const path = { job_id: '1' };
+
+test('a GET is sent again until it is answered', async () => {
+  const { client, asked } = gateway([away, refused(503, 'unavailable'), begun('{"kind": '), json(JOB)]);
+  assert.deepEqual(await getJob({ client, path }), JOB);
+  assert.equal(asked.length, 4);
+});
+
+test('it is sent so many times at most', async () => {
+  const { client, asked } = gateway([away]);
+  await assert.rejects(getJob({ client, path, retries: 2 }), (error) => error instanceof GatewayUnreachableError && error.cause instanceof TypeError);
+  assert.equal(asked.length, 3);
+  await assert.rejects(getJob({ client, path }), GatewayUnreachableError);
+  assert.equal(asked.length, 3 + 7);
+  const impatient = gateway([refused(503, 'unavailable')], { retries: 0 });
+  await assert.rejects(getJob({ client: impatient.client, path }), { name: 'ApiError', status: 503 });
+  assert.equal(impatient.asked.length, 1);
+});
+
+test('pauses double, and none is like that of other clients', async () => {
+  const { client } = gateway([away]);
+  await assert.rejects(getJob({ client, path }), GatewayUnreachableError);
+  assert.equal(pauses.length, 6);
+  for (const [number, pause] of pauses.entries()) {
+    assert.ok(pause >= 125 * 2 ** number && pause <= 250 * 2 ** number, String(pauses));
+  }
+});
+
+test('a gateway says when it wants to be asked again', async () => {
+  const soon = new Date(Date.now() + 60_000).toUTCString();
+  const { client } = gateway([refused(429, 'rate_limited', { 'Retry-After': '7' }), refused(503, 'unavailable', { 'Retry-After': soon }), json(JOB)]);
+  await getJob({ client, path });
+  assert.equal(pauses[0], 7000);
+  assert.ok(pauses[1] > 30_000 && pauses[1] <= 60_000);
+});
+
+test('what would take too long is an error at once', async () => {
+  const { client, asked } = gateway([refused(429, 'budget_spent', { 'Retry-After': '3600' })]);
+  await assert.rejects(getJob({ client, path }), { code: 'budget_spent', retryAfter: 3600 });
+  const other = gateway([refused(429, 'rate_limited', { 'Retry-After': '9' })]);
+  await assert.rejects(getJob({ client: other.client, path, timeout: 5 }), { code: 'rate_limited', retryAfter: 9 });
+  assert.deepEqual([asked.length, other.asked.length], [1, 1]);
+});
+
+test('what may not be done twice is sent once', async () => {
+  for (const answer of [away, refused(503, 'unavailable')]) {
+    const { client, asked } = gateway([answer]);
+    await assert.rejects(pauseJob({ client, path }), DiscoveryBotError);
+    await assert.rejects(createCrawl({ client, body: { spider: 'seo' } }), DiscoveryBotError);
+    assert.deepEqual(asked.map((request) => request.method), ['POST', 'POST']);
+  }
+});
+
+test('with an idempotency key it is sent again, with the same body', async () => {
+  const { client, asked } = gateway([away, json({ job_id: '1' }, 202)]);
+  await createCrawl({ client, body: { spider: 'seo' }, headers: { 'Idempotency-Key': 'k' } });
+  assert.deepEqual(await Promise.all(asked.map((request) => request.text())), ['{"spider":"seo"}', '{"spider":"seo"}']);
+  const own = gateway([away, json({ job_id: '1' }, 202)]);
+  await own.client.startCrawl({ spider: 'seo' }, { idempotencyKey: 'mine' });
+  assert.deepEqual(own.asked.map((request) => request.headers.get('Idempotency-Key')), ['mine', 'mine']);
+});
+
+test('cancelling is asked for again', async () => {
+  const { client, asked } = gateway([away, json(JOB)]);
+  await client.cancel('1');
+  assert.equal(asked.length, 2);
+});
+
+test('a refusal is not sent again, and says what is wrong', async () => {
+  const { client, asked } = gateway([refused(422, 'invalid_request')]);
+  const error = await getJob({ client, path }).catch((caught) => caught);
+  assert.ok(error instanceof ApiError && error instanceof DiscoveryBotError && error instanceof Error);
+  const { name, status, code, message, detail, field, requestId } = error;
+  assert.deepEqual({ name, status, code, message, detail, field, requestId }, {
+    name: 'ApiError', status: 422, code: 'invalid_request', message: 'no', detail: { field: 'depth' }, field: 'depth', requestId: 'r1',
+  });
+  assert.equal(asked.length, 1);
+});
+
+test('the page of a proxy is an error, too', async () => {
+  const { client } = gateway([() => new Response('<h1>no</h1>', { status: 500, headers: { 'Content-Type': 'text/html' } })]);
+  await assert.rejects(getJob({ client, path }), { status: 500, code: 'http_error', message: 'the answer is 500' });
+});
+
+test('a connection without a word is given up, and the request sent again', async () => {
+  const { client, asked } = gateway([never, begun('{', { breaks: false }), json(JOB)]);
+  assert.deepEqual(await getJob({ client, path, silence: 10 }), JOB);
+  assert.equal(asked.length, 3);
+});
+
+test('all of it has one deadline', async () => {
+  for (const answer of [never, begun('{', { breaks: false })]) {
+    const { client, asked } = gateway([away, answer]);
+    const error = await getJob({ client, path, timeout: 10 }).catch((caught) => caught);
+    assert.ok(error instanceof TimeoutError, String(error));
+    assert.ok(error.cause instanceof GatewayUnreachableError);
+    assert.equal(asked.length, 2);
+  }
+});
+
+test('a signal ends a request, and a pause', async () => {
+  for (const answer of [never, refused(503, 'unavailable', { 'Retry-After': '100' })]) {
+    const controller = new AbortController();
+    const { client, asked } = gateway([(request) => {
+      setImmediate(() => controller.abort(new Error('enough')));
+      return answer(request);
+    }]);
+    await assert.rejects(getJob({ client, path, signal: controller.signal }), { message: 'enough' });
+    assert.equal(asked.length, 1);
+  }
+});
+
+test('what is wrong in a program is not taken for a gateway that is away', async () => {
+  assert.throws(() => new DiscoveryBot('crawls'), TypeError);
+  const { client, asked } = gateway([json(JOB)]);
+  const body = {};
+  body.parameters = body; // no JSON
+  await assert.rejects(createCrawl({ client, body }), TypeError);
+  assert.equal(asked.length, 0);
+});
+
+test('clients share nothing', async () => {
+  const first = gateway([json(JOB)], { key: 'db_1' });
+  const second = gateway([json(JOB)], { headers: { 'X-Proxy': 'p' } });
+  await getJob({ client: first.client, path });
+  await getJob({ client: second.client, path });
+  const [one, two] = [first.asked[0].headers, second.asked[0].headers];
+  assert.deepEqual([one.get('Authorization'), two.get('Authorization'), one.get('X-Proxy'), two.get('X-Proxy')], ['Bearer db_1', null, null, 'p']);
+});
