@@ -30,8 +30,8 @@ export interface DiscoveryBotOptions {
 
 /** How a crawl is asked for. */
 export interface StartOptions extends CallOptions {
-  /** By which the gateway knows that it has been asked before. One is made if it is left out; to make one job of several
-   * processes' requests, give all the same. */
+  /** By which the gateway knows that it has been asked before. One is made if it is left out; to make one job of
+   * several processes' requests, give all the same. */
   idempotencyKey?: string;
 }
 
@@ -150,7 +150,11 @@ export class DiscoveryBot {
   }
 
   /** All items of a job as a file, byte by byte: `csv`, `jsonl`, `xlsx`, `parquet` or `json`. */
-  async exportItems(jobId: string, format: ItemsFormat, options: ItemsOptions = {}): Promise<ReadableStream<Uint8Array>> {
+  async exportItems(
+    jobId: string,
+    format: ItemsFormat,
+    options: ItemsOptions = {},
+  ): Promise<ReadableStream<Uint8Array>> {
     const [query, limits] = split(options);
     return this.get<{ 200: ReadableStream<Uint8Array> }, unknown, true, 'data'>({
       url: '/jobs/{job_id}/items',

@@ -7,7 +7,8 @@ export class DiscoveryBotError extends Error {
   override name = 'DiscoveryBotError';
 }
 
-/** The gateway refused the request, or failed. Programs go by `code`, such as `job_not_found`; `message` is for people. */
+/** The gateway refused the request, or failed. Programs go by `code`, such as `job_not_found`; `message` is for
+ * people. */
 export class ApiError extends DiscoveryBotError {
   override name = 'ApiError';
   /** Later releases may have more. An answer that is not the gateway's, but a proxy's, is an `http_error`. */

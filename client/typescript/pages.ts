@@ -47,8 +47,8 @@ export async function* pages<L extends List>(
   }
 }
 
-/** Each row of a list, page by page: `each(listJobs, { client })` gives jobs. Use `pages` where a page has more than one
- * array. */
+/** Each row of a list, page by page: `each(listJobs, { client })` gives jobs. Use `pages` where a page has more than
+ * one array. */
 export async function* each<L extends List>(
   list: L,
   options: Parameters<L>[0],
