@@ -13,6 +13,7 @@ import dis
 import gc
 import inspect
 import json
+import locale
 import os
 import re
 import resource
@@ -224,7 +225,19 @@ def _advice_on_resources(error: BaseException) -> str:
         and not Path(name).is_absolute()
     ):
         return f". Nothing runs in the project's own folder: open it as Path(__file__).parent / {name!r}"
-    return ""
+    return _advice_on_locale(error) if isinstance(error, locale.Error) else ""
+
+
+def _advice_on_locale(error: BaseException) -> str:
+    """What to do about a locale that the machine lacks. The error does not name it; the call that raised it does."""
+    calls = [frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code is locale.setlocale.__code__]
+    name = calls[-1].f_locals.get("locale") if calls else None
+    if not isinstance(name, str):
+        return ""
+    return (
+        f". This machine has no locale {name!r}: install it on the node (Debian: the package locales-all), and "
+        "deploy again"
+    )
 
 
 #: Modules of Scrapy that had moved before the oldest one that a node can run.

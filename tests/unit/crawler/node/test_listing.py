@@ -226,6 +226,12 @@ def test_what_only_python_2_can_run_lacks_a_python(tmp_path: Path, spiders: str,
     assert not answer.get("is_outdated") or reason == "not_importable"
 
 
+def test_a_locale_that_the_machine_lacks_is_named(tmp_path: Path) -> None:
+    spiders = "import locale\nlocale.setlocale(locale.LC_TIME, ('xx_XX', 'UTF-8'))\n"
+    problem = listed(tmp_path, {"shop/settings.py": SETTINGS, "shop/spiders.py": spiders})["problem"]
+    assert "(shop/spiders.py, line 2). This machine has no locale 'xx_XX.UTF-8': install it on the node" in problem
+
+
 def test_a_component_that_no_spider_loads_may_be_missing(tmp_path: Path) -> None:
     spider = (
         "import scrapy\n\nclass Own(scrapy.Spider):\n    name = 'own'\n    custom_settings = {'ITEM_PIPELINES': {}}\n"
