@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -93,6 +94,8 @@ class BuildPlan(BaseModel):
     #: Prefixes of the URLs that requirements can name directly.
     sources: tuple[str, ...] = ()
     from_source: bool = False
+    #: Whether a later version is taken of a package that cannot be built.
+    lenient: bool = False
     #: Sources of Python besides the node's own: `found`, `download`, and folders with interpreters.
     pythons: tuple[str, ...] = (FOUND,)
     #: Bytes that stay free on the disk, and most bytes of an environment.
@@ -411,7 +414,9 @@ def build(plan: BuildPlan, log: Log) -> Path:
     try:
         work.mkdir()
         with using_cache(plan.folder):
-            venv = _build(plan, lines, said, Uv(plan, work, log, python))
+            uv = Uv(plan, work, log, python)
+            uv.raised = raised if plan.lenient and not any("--hash" in line for line in lines) else None
+            venv = _build(plan, lines, said, uv)
         (venv.parent / f"{_FOR}{asked}").touch()
         return venv
     finally:
@@ -601,6 +606,8 @@ class Uv:
         self.log = log
         self.work = work
         self.python = python or own()
+        #: Packages of which later versions are taken already; `None` where no later ones are tried.
+        self.raised: AbstractSet[str] | None = None
         self._end = time.monotonic() + plan.seconds
         self._env = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | self._places()
 
@@ -672,7 +679,11 @@ class Uv:
             raise EggError(reason, f"{failed}: {remedy}{words[:_MOST_TOLD]}")
 
     def _remedy_of_build(self, requirement: str) -> str:
-        """What to do about a requirement that has no wheel for this Python and cannot be built."""
+        """What to do about a requirement that has no wheel for this Python and cannot be built. Nothing if a later
+        version is tried next: to find out takes a minute on a busy machine.
+        """
+        if self.raised is not None and canonicalize_name(requirement.partition("==")[0]) not in self.raised:
+            return f"{requirement} cannot be built on this node"
         here = ".".join(self.python.version.split(".")[:2])
         newest = self._newest_with_wheel(requirement, int(here.partition(".")[2]))
         if newest is None:

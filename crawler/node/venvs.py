@@ -259,6 +259,7 @@ class Venvs:
             wheels=settings.project_wheels,
             sources=settings.project_sources,
             from_source=settings.project_build_sources,
+            lenient=settings.project_lenient,
             pythons=settings.project_pythons,
             keep_free=settings.node_min_free_bytes,
             most_bytes=settings.project_max_installed_bytes,

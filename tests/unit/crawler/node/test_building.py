@@ -423,6 +423,18 @@ def test_what_to_do_is_said_before_the_resolvers_own_words(
     assert caught.value.reason is reason
 
 
+@pytest.mark.parametrize(("raised", "is_advised"), [({"y"}, False), ({"x-y"}, True), (None, True)])
+def test_no_wheel_is_looked_for_where_a_later_version_is_tried_next(
+    tmp_path: Path, raised: set[str] | None, *, is_advised: bool
+) -> None:
+    uv = Uv(plan_for(tmp_path, "", index_url=""), tmp_path, Log())
+    uv.raised = raised
+    words = "error: Failed to build `X_y==1.0` cause: The build backend returned an error"
+    with pytest.raises(EggError, match=r"X_y==1\.0 cannot be built on this node") as caught:
+        uv.run([sys.executable, "-c", f"raise SystemExit({words!r})"], "failed")
+    assert ("ask for a version that has a wheel" in str(caught.value)) == is_advised
+
+
 def test_the_cache_is_not_emptied_while_a_build_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "_MOST_CACHE", 0)
     with building.using_cache(tmp_path):
