@@ -3,6 +3,9 @@ spiders and run, and what the refusals say.
 
 `python -m bench real-projects [--from FOLDER] [NAME …]` prints a table of them on stderr. Without `--from` each is
 fetched from GitHub. With it, FOLDER has a checkout of each, as OWNER+NAME.
+
+A project runs if a crawl of one of its spiders begins: what only its site can answer is no matter of ours. Where none
+does, and its readme asks for something (a login, a key, a Redis), it is tried once more with that.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
 
 from bench.effort import Effort
-from bench.our_platform import Site, Stack, html, running_stack, wait_until
+from bench.our_platform import Site, Stack, html, running_stack, valkey_server, wait_until
 from bench.stock_scrapyd import write_project
 from bench.table import Row
 from gateway.contract.reasons import Reason
@@ -28,9 +32,27 @@ from gateway.contract.reasons import Reason
 #: How many of the projects have to run.
 WANTED = 25
 #: How many spiders of a project are tried until one runs: many need arguments of their own.
-TRIED = 3
+TRIED = 5
 #: Most seconds of a deployment with its installation, and of a crawl.
 DEPLOYED_WITHIN, ENDED_WITHIN = 900, 90
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a project asks its user for before its spiders run."""
+
+    #: Parameters of the crawl.
+    params: dict[str, str] = field(default_factory=dict)
+    #: Variables and settings of the project.
+    env: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    #: The setting with the URL of a Redis of its own.
+    redis: str = ""
+
+    def __str__(self) -> str:
+        kinds = (("the parameter", self.params), ("the variable", self.env), ("the setting", self.settings))
+        said = [f"{kind} {name} is given" for kind, names in kinds for name in names]
+        return " and ".join([*said, *([f"{self.redis} names a Redis"] if self.redis else ())])
 
 
 class Project(NamedTuple):
@@ -39,6 +61,7 @@ class Project(NamedTuple):
     commit: str
     #: The folder of its scrapy.cfg.
     folder: str = ""
+    asks: Asked | None = None
 
 
 PROJECTS = (
@@ -52,19 +75,36 @@ PROJECTS = (
     Project("DadosAbertosDeFeira/maria-quiteria", "da00373f6bf22505ddcbedc25b26c93004165ff7"),
     Project("scrapinghub/spidermon", "79b44cc9b3608c33b6d49c50694721eb3590782e", "examples/tutorial"),
     Project("0-Defalt-0/animedb-scraper", "bdde4d7170e3a680361e83f15f7772c878ff9ca7"),
-    Project("zytedata/zyte-spider-templates-project", "e023a741f1253456f0751f044aa9996ff56d6ea2"),
-    Project("stummjr/scrapy_price_monitor", "23fadd3a043e9eeba5a3696f75216b3571db2749"),
+    Project(
+        "zytedata/zyte-spider-templates-project",
+        "e023a741f1253456f0751f044aa9996ff56d6ea2",
+        asks=Asked(env={"ZYTE_API_KEY": "0" * 32}),
+    ),
+    Project(
+        "stummjr/scrapy_price_monitor",
+        "23fadd3a043e9eeba5a3696f75216b3571db2749",
+        asks=Asked(settings={"SHUB_KEY": "0" * 32}),
+    ),
     Project("scrapinghub/sample-projects", "fdff7a0be50041c30e059568aca0d81d1183ad53", "quotes_crawler"),
     Project("scrapinghub/testspiders", "c7008e50e320b43445e333db7387b29be8aa7cf9"),
     Project("istresearch/scrapy-cluster", "01861c2dca1563aab740417d315cc4ebf9b73f72", "crawler"),
-    Project("rmax/scrapy-redis", "d34e9af0b2e479327519f5f2b53dbc282e6ec5a8", "example-project"),
+    Project(
+        "rmax/scrapy-redis",
+        "d34e9af0b2e479327519f5f2b53dbc282e6ec5a8",
+        "example-project",
+        asks=Asked(redis="REDIS_URL"),
+    ),
     Project("holgerd77/django-dynamic-scraper", "48943f6a9f911b7f410ce084f6d0ccc9af3a90cf", "example_project"),
     Project("TeamHG-Memex/undercrawler", "a693929d3b9d30c69eed1dc7aedc22e644cb76f5"),
     Project("code4romania/czl-scrape", "789341faa950f1511ff69bec840fbfb5998cf04e", "justitie"),
     # sites behind a login, a browser or a proxy
     Project("dataabc/weibo-search", "b4535b71d36ae61d13ab0083a18a152914f14ba7"),
     Project("jonbakerfish/TweetScraper", "739b604b811f96c260597e10bcd0427fdf315e49"),
-    Project("rugantio/fbcrawl", "bda7d6a7da49a57c8a0863b6679c013f74fdb4c1"),
+    Project(
+        "rugantio/fbcrawl",
+        "bda7d6a7da49a57c8a0863b6679c013f74fdb4c1",
+        asks=Asked(params={"email": "somebody@example.com", "password": "secret", "page": "example"}),
+    ),
     Project("Python3WebSpider/ScrapySplashTest", "f568af46f6de1e5b5cfcb73d2fe38ed4cb7828df"),
     Project("Python3WebSpider/ScrapySeleniumTest", "824f2cee525928942a702459593649a6e92c51c4"),
     Project("harrywang/scrapy-selenium-demo", "02f01d6b5636b31dc3d937995cc7093be4d440cb"),
@@ -84,10 +124,16 @@ PROJECTS = (
 )
 
 
+#: Results that count neither way, by the code of the refusal.
+NEITHER_WAY = {Reason.PYTHON_MISSING: "no Python", Reason.INDEX_UNREACHABLE: "no way"}
+UNTRIED = frozenset(NEITHER_WAY.values())
+
+
 class Tried(NamedTuple):
     project: Project
-    #: `runs`, `deployed` (no crawl of the tried spiders has begun), `refused`, or `no Python` (it needs one that this
-    #: machine lacks, so it does not count).
+    #: `runs`; `runs given` what it asks for; `deployed` (no crawl of those of its spiders that were tried has begun);
+    #: `refused`; and two that count neither way: `no Python` (it needs one that this machine lacks), and `no way`
+    #: (this machine does not reach a place that the project's requirements name).
     result: str
     spiders: int
     #: What the platform says: why it was refused, or how the crawl ended.
@@ -128,10 +174,18 @@ def tried(projects: Sequence[Project], folder: Path | None) -> list[Row]:
             with checkout(project, folder) as source:
                 results.append(result := try_out(stack, project, source, site))
             print(result, file=sys.stderr, flush=True)
-    can = [one for one in results if one.result != "no Python"]
-    ours, wanted = sum(one.result == "runs" for one in can), min(WANTED, len(can))
-    what = f"public projects that deploy and run with default settings, of {len(can)} whose Python is there"
-    return [Row(what, "projects", ours, wanted, "what was asked for", ours / max(1, wanted), ">= 1")]
+    can = [one for one in results if one.result not in UNTRIED]
+    wanted = min(WANTED, len(can))
+
+    def row(what: str, *counted: str) -> Row:
+        ours = sum(one.result in counted for one in can)
+        said = f"public projects that {what}, of {len(can)} that can be tried"
+        return Row(said, "projects", ours, wanted, "what was asked for", ours / max(1, wanted), ">= 1")
+
+    return [
+        row("deploy and run with default settings", "runs"),
+        row("deploy and run, some with what they ask for", "runs", "runs given"),
+    ]
 
 
 @contextmanager
@@ -154,21 +208,49 @@ def checkout(project: Project, folder: Path | None) -> Iterator[Path]:
 def try_out(stack: Stack, project: Project, source: Path, site: Site) -> Tried:
     name = project.name.partition("/")[2]
     command = (sys.executable, "-m", "gateway.cli.main", "deploy", str(source), "--project", name, "--json")
-    deployed = subprocess.run(
-        (*command, "--url", stack.url), capture_output=True, text=True, check=False, timeout=DEPLOYED_WITHIN
-    )
+    try:
+        deployed = subprocess.run(
+            (*command, "--url", stack.url), capture_output=True, text=True, check=False, timeout=DEPLOYED_WITHIN
+        )
+    except subprocess.TimeoutExpired:
+        return Tried(project, "refused", 0, f"what it depends on is still being installed after {DEPLOYED_WITHIN} s")
     if deployed.returncode:
         said = next(reversed(deployed.stderr.strip().splitlines()), "")
         nodes = json.loads(deployed.stdout)["nodes"] if deployed.stdout.strip() else []
-        lacks = any(node.get("reason") == Reason.PYTHON_MISSING for node in nodes)
-        return Tried(project, "no Python" if lacks else "refused", 0, said)
+        untried = next((NEITHER_WAY[node["reason"]] for node in nodes if node.get("reason") in NEITHER_WAY), None)
+        return Tried(project, untried or "refused", 0, said)
     spiders = spiders_of(stack, name)
+    has_begun, said = any_crawled(stack, spiders, site, Asked())
+    if has_begun or project.asks is None:
+        return Tried(project, "runs" if has_begun else "deployed", len(spiders), said)
+    with given(stack, name, project.asks):
+        has_begun, then = any_crawled(stack, spiders, site, project.asks)
+    once = f"once {project.asks}: {then}; without: {said}"
+    return Tried(project, "runs given" if has_begun else "deployed", len(spiders), once)
+
+
+@contextmanager
+def given(stack: Stack, project: str, asked: Asked) -> Iterator[None]:
+    """The project with the variables, the settings and the Redis that it asks for."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as open_ones:
+        settings = dict(asked.settings)
+        if asked.redis:
+            settings[asked.redis] = open_ones.enter_context(valkey_server(Path(name))).url
+        at = f"{stack.url}/projects/{project}"
+        stack.http.put(f"{at}/settings", json={"settings": settings}).raise_for_status()
+        for variable, value in asked.env.items():
+            stack.http.put(f"{at}/env/{variable}", json={"value": value}).raise_for_status()
+        yield
+
+
+def any_crawled(stack: Stack, spiders: list[dict[str, Any]], site: Site, asked: Asked) -> tuple[bool, str]:
+    """Whether a crawl of one of the first spiders has begun, and how the last one ended."""
     said = "it has no spiders"
     for spider in spiders[:TRIED]:
-        has_begun, said = crawled(stack, spider, f"{site.url}/")
+        has_begun, said = crawled(stack, spider, f"{site.url}/", asked.params)
         if has_begun:
-            return Tried(project, "runs", len(spiders), said)
-    return Tried(project, "deployed", len(spiders), said)
+            return True, said
+    return False, said
 
 
 def spiders_of(stack: Stack, project: str) -> list[dict[str, Any]]:
@@ -183,14 +265,13 @@ def spiders_of(stack: Stack, project: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: bool((one["params_schema"] or {}).get("required")))
 
 
-def crawled(stack: Stack, spider: dict[str, Any], url: str) -> tuple[bool, str]:
     """Whether a crawl of the spider has begun, and how it ended. The URL is for spiders without one of their own:
     they take start URLs, or declare a parameter `url`.
     """
     what = {"user_id": "bench", "project": spider["project"], "spider": spider["name"]}
-    where = {"start_urls": [url]} if spider["needs_urls"] else {}
-    if "url" in (spider["params_schema"] or {}).get("properties", ()):
-        where |= {"params": {"url": url}}
+    where: dict[str, Any] = {"start_urls": [url]} if spider["needs_urls"] else {}
+    takes_url = "url" in (spider["params_schema"] or {}).get("properties", ())
+    where["params"] = {**params, **({"url": url} if takes_url else {})}
     limits = {"max_pages": 1, "timeout": ENDED_WITHIN // 2, "max_retries": 0}
     answer = stack.http.post(f"{stack.url}/crawl", json={**what, **where, **limits})
     if answer.status_code != httpx2.codes.OK:
