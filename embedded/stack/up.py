@@ -50,6 +50,8 @@ _UNTOLD = frozenset(name.upper() for name in Settings.model_fields.keys() - Scra
 _UNTOLD |= {"DISCOVERYBOT_KEY"}
 #: Prefixes of URLs from which a requirement may be taken directly in the laptop stack.
 ANY_SOURCE = ("https://", "http://", "ssh://")
+#: Download handlers of well-known services, which fetch pages from outside of this machine's network.
+SERVICES_HANDLERS = tuple(f"scrapy_zyte_api.handler.ScrapyZyteAPI{kind}DownloadHandler" for kind in ("HTTP", "HTTPS"))
 #: Addresses that mean all addresses of this machine, each with the address at which the machine reaches itself.
 _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound
 
@@ -103,7 +105,7 @@ class StackPlan:
         # they cannot access the supervisor's home folder
         variables |= {"HOME": str(self.home)} if self.owner else {}
         urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", self.cache_url), ("BROKER_URL", broker)) if url}
-        return variables | urls | self._installing
+        return variables | urls | self._allowing
 
     @property
     def _paths(self) -> dict[str, Path]:
@@ -122,9 +124,10 @@ class StackPlan:
         return self.settings.http_cache_redis_url or self.redis.cache_url
 
     @property
-    def _installing(self) -> dict[str, str]:
-        """Settings that allow projects to build packages, and that help those which do not declare what they import.
-        They are set only if the operator is the only user: then a build can do nothing that a spider could not do.
+    def _allowing(self) -> dict[str, str]:
+        """Settings that allow projects to build packages and to have pages fetched by a service, and that help those
+        which do not declare what they import. They are set only if the operator is the only user: then neither can do
+        anything that a spider could not do.
         """
         settings = self.settings
         is_users = {"scrapyd", "gateway"} <= self.names and settings.gateway_address in {LOOPBACK, "::1", "localhost"}
@@ -134,6 +137,7 @@ class StackPlan:
             "project_build_sources": "true",
             "project_sources": ",".join(ANY_SOURCE),
             "project_lenient": "true",
+            "crawl_allow_handlers": ",".join(SERVICES_HANDLERS),
         }
         return {name.upper(): value for name, value in allowed.items() if name not in settings.model_fields_set}
 

@@ -17,7 +17,7 @@ import pytest
 from embedded.stack.ports import PICKED, PortPicker, is_free
 from embedded.stack.state import AlreadyRunningError, StackState, only_stack
 from embedded.stack.stores import StackStore, other_redis_database, redacted
-from embedded.stack.up import make_plan, processes, scrapyd_password
+from embedded.stack.up import SERVICES_HANDLERS, make_plan, processes, scrapyd_password
 from gateway.settings import Settings, SettingsError
 
 
@@ -148,19 +148,23 @@ def test_a_part_of_the_platform_needs_the_addresses_of_the_rest(tmp_path: Path) 
     assert table == {"redis": (), "mongo": (), "worker": ("redis", "mongo")}
 
 
-_ALLOWED = ("PROJECT_BUILD_SOURCES", "PROJECT_SOURCES", "PROJECT_LENIENT")
+_ALLOWED = ("PROJECT_BUILD_SOURCES", "PROJECT_SOURCES", "PROJECT_LENIENT", "CRAWL_ALLOW_HANDLERS")
+_ANYWHERE = "https://,http://,ssh://"
+_ZYTE = ",".join(SERVICES_HANDLERS)
+_NOTHING = (None, None, None, None)
 
 
 @pytest.mark.parametrize(
     ("settings", "only", "allowed"),
     [
-        ({}, (), ("true", "https://,http://,ssh://", "true")),
-        ({"project_build_sources": False}, (), (None, "https://,http://,ssh://", "true")),
-        ({"project_lenient": False}, (), ("true", "https://,http://,ssh://", None)),
+        ({}, (), ("true", _ANYWHERE, "true", _ZYTE)),
+        ({"project_build_sources": False}, (), (None, _ANYWHERE, "true", _ZYTE)),
+        ({"project_lenient": False}, (), ("true", _ANYWHERE, None, _ZYTE)),
+        ({"crawl_allow_handlers": ()}, (), ("true", _ANYWHERE, "true", None)),
         # others may deploy here, or what they deploy has users of its own
-        ({"gateway_host": "0.0.0.0"}, (), (None, None, None)),
-        ({"node_uids": "20000-20099"}, (), (None, None, None)),
-        ({"scrapyd_password": "shared"}, ("redis", "mongo", "scrapyd"), (None, None, None)),
+        ({"gateway_host": "0.0.0.0"}, (), _NOTHING),
+        ({"node_uids": "20000-20099"}, (), _NOTHING),
+        ({"scrapyd_password": "shared"}, ("redis", "mongo", "scrapyd"), _NOTHING),
     ],
 )
 def test_more_is_allowed_where_the_operator_is_the_user(
