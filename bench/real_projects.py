@@ -73,7 +73,12 @@ PROJECTS = (
     Project("public-law/open-gov-crawlers", "87bdeaac38aae3f21c96e87331fb1636dc5ad424"),
     # with a lock, a Pipfile, a stack of Scrapy Cloud, Docker, Django
     Project("DadosAbertosDeFeira/maria-quiteria", "da00373f6bf22505ddcbedc25b26c93004165ff7"),
-    Project("scrapinghub/spidermon", "79b44cc9b3608c33b6d49c50694721eb3590782e", "examples/tutorial"),
+    Project(
+        "scrapinghub/spidermon",
+        "79b44cc9b3608c33b6d49c50694721eb3590782e",
+        "examples/tutorial",
+        asks=Asked(env={"SPIDERMON_SLACK_SENDER_TOKEN": "0" * 32}),
+    ),
     Project("0-Defalt-0/animedb-scraper", "bdde4d7170e3a680361e83f15f7772c878ff9ca7"),
     Project(
         "zytedata/zyte-spider-templates-project",
@@ -120,7 +125,12 @@ PROJECTS = (
     Project("LiuXingMing/SinaSpider", "dcb275ef77a8891fd21efab70e0e04d258de027a", "Sina_spider1"),
     Project("0xlearner/Carrefour_Scraper", "5990b47b7edab8f114969f9ea6204ec0a1f389b5"),
     Project("007gzs/china_admincode", "a01faff7f7239aa620db2f3174d7b7629a4d7181"),
-    Project("0xbhvn/mutual-fund-crisil-scrapy", "cabc67a91a3a58ee59a85203593bc1d1af44c465"),
+    Project(
+        "0xbhvn/mutual-fund-crisil-scrapy",
+        "cabc67a91a3a58ee59a85203593bc1d1af44c465",
+        # its pipeline writes to a PostgreSQL on the same machine
+        asks=Asked(settings={"ITEM_PIPELINES": {}}),
+    ),
 )
 
 
