@@ -275,6 +275,7 @@ def spiders_of(stack: Stack, project: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: bool((one["params_schema"] or {}).get("required")))
 
 
+def crawled(stack: Stack, spider: dict[str, Any], url: str, params: dict[str, str]) -> tuple[bool, str]:
     """Whether a crawl of the spider has begun, and how it ended. The URL is for spiders without one of their own:
     they take start URLs, or declare a parameter `url`.
     """
