@@ -58,6 +58,19 @@ async def test_a_link_can_name_the_format(streams: Gateway, play: MakePlay) -> N
     assert (await streams.http.get(f"/jobs/{job.id}/logs?format=pdf")).status_code == 422
 
 
+async def test_a_log_is_downloaded_by_a_call_of_its_own(streams: Gateway, play: MakePlay) -> None:
+    job = two_attempts(play)
+    answer = await streams.http.get(f"/jobs/{job.id}/logs/download")
+    assert answer.content == job.written[1] + job.written[2]
+    assert answer.headers["content-disposition"] == f'attachment; filename="{job.id}.log"'
+    answer = await streams.http.get(f"/jobs/{job.id}/logs/download?format=jsonl&attempt=2&level=ERROR")
+    assert [json.loads(text)["level"] for text in answer.text.splitlines()] == ["ERROR"] * answer.text.count("\n")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{job.id}-2.jsonl"'
+    for query, status in (("format=pdf", 422), ("attempt=3", 422), ("token=x", 422)):
+        assert (await streams.http.get(f"/jobs/{job.id}/logs/download?{query}")).status_code == status
+    assert (await streams.http.get(f"/jobs/{'0' * 32}/logs/download")).status_code == 404
+
+
 async def test_downloads_can_be_filtered(streams: Gateway, play: MakePlay) -> None:
     job = two_attempts(play)
     answer = await streams.http.get(f"/jobs/{job.id}/logs?level=ERROR&attempt=2", headers=TEXT)
