@@ -232,7 +232,7 @@ async def test_all_that_match_when_they_are_counted_are_cancelled(tab: Tab, cons
     await page.goto(f"/console/jobs?user_id={user}&spider=seo")
     await page.get_by_role("button", name="Cancel…").press("Enter")
     dialog = page.get_by_role("dialog", name="Cancel all matching jobs")
-    await expect(dialog).to_contain_text("3 jobs match: user id bulk, spider seo")
+    await expect(dialog).to_contain_text("3 jobs match: user bulk, spider seo")
     await axe(tab)
     # one more comes before the answer, and is left alone
     new = console.job(JobStatus.PENDING, user_id=user, spider="seo", age=-60)
@@ -259,7 +259,7 @@ async def test_an_act_on_all_says_how_many_it_leaves_out_and_why(tab: Tab, conso
         ([], "Cancel…", "2 of 6 jobs can be cancelled: 3 have ended, 1 is already being cancelled. Filter"),
         (["error", "pending"], "Delete…", "1 of 2 jobs can be deleted: 1 has not ended. Filter"),
         (["running"], "Retry…", "None of the matching jobs can be retried: 2 have not ended."),
-        (["error"], "Retry…", "1 job matches: user id left-out, status error."),
+        (["error"], "Retry…", "1 job matches: user left-out, status error."),
     ):
         await page.goto(f"/console/jobs?user_id={user}{''.join(f'&status={one}' for one in statuses)}")
         await page.get_by_role("button", name=act).press("Enter")
