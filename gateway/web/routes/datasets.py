@@ -197,9 +197,13 @@ async def list_dataset_changes(
 
 
 async def _page(parts: GatewayParts, dataset: Dataset, query: ChangesQuery, since: int) -> ChangesPage:
-    found = await parts.threads.run(parts[DatasetFeed].changes, dataset, since, query.limit, query.wanted)
-    views = [ChangeView.of(change) for change in found.changes]
-    return ChangesPage(changes=views, next=found.next, last_seq=found.last, pending=found.last - found.next)
+    def read() -> ChangesPage:
+        found = parts[DatasetFeed].changes(dataset, since, query.limit, query.wanted)
+        # also in the thread, because there may be many large ones
+        views = [ChangeView.of(change) for change in found.changes]
+        return ChangesPage(changes=views, next=found.next, last_seq=found.last, pending=found.last - found.next)
+
+    return await parts.threads.run(read)
 
 
 async def _again(parts: GatewayParts, dataset: Dataset) -> Dataset:
@@ -259,14 +263,12 @@ async def list_dataset_items(
     if _is_file(query, "as_of", "removed", "q"):
         rows = RecordRows(parts[DatasetFeed], dataset, query.as_of, query.removed, query.q)
         return await _download(parts, query, rows, name)
-    found = await parts.threads.run(
-        parts[DatasetFeed].items,
-        dataset,
-        query.after or "",
-        query.limit,
-        as_of=query.as_of,
-        removed=query.removed,
-        text=query.q,
+    return await parts.threads.run(_records_page, dataset, query, parts)
+
+
+def _records_page(dataset: Dataset, query: DatasetItemsQuery, parts: GatewayParts) -> RecordsPage:
+    found = parts[DatasetFeed].items(
+        dataset, query.after or "", query.limit, as_of=query.as_of, removed=query.removed, text=query.q
     )
     seq = query.as_of if query.as_of is not None else dataset.applied_seq
     return RecordsPage(items=[RecordView.of(record) for record in found.records], next=found.next, seq=seq)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from shutil import copyfileobj
@@ -304,7 +304,20 @@ class DeployQuery(QueryModel):
     )
 
 
+#: Bytes of schemas after which a page of spiders ends: the event loop encodes it, and a project may declare 32 MiB.
+_PAGE_BYTES = 2 << 20
+
 spiders_router = Router(tags=["spiders"])
+
+
+def _fitting(infos: Sequence[SpiderInfo]) -> Sequence[SpiderInfo]:
+    """As many of them as a page has room for, at least one."""
+    size = 0
+    for number, info in enumerate(infos):
+        size += len(orjson.dumps(info.params_schema))
+        if number and size > _PAGE_BYTES:
+            return infos[:number]
+    return infos
 
 
 @spiders_router.get("/spiders", summary="What can be run", responses=problems(503))
@@ -318,7 +331,8 @@ def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts, caller: 
         text = query.q.lower()
         found = [info for info in found if text in info.name.lower()]
     start = bisect_right(found, _place(query.after), key=_sort_key) if query.after else 0
-    infos, rest = found[start : start + query.limit], found[start + query.limit :]
+    infos = _fitting(found[start : start + query.limit])
+    rest = found[start + len(infos) :]
     # without the project that an earlier page has shown already
     of_these = {info.project for info in infos} - {info.project for info in found[max(0, start - 1) : start]}
     return SpiderList(
