@@ -7,6 +7,7 @@ left to do. A worker that dies in between leaves it, and the next one writes the
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -30,8 +31,8 @@ from gateway.jobs.backoff import backoff
 
 log = structlog.get_logger()
 
-#: Runs whose exports one worker writes at the same time.
-AT_ONCE = 2
+#: At most this many runs' exports are written at once by one worker, and at most this many of them for one user.
+AT_ONCE, OF_ONE_USER = 4, 2
 #: Seconds for which a worker claims a run's exports; it renews the claim while it writes.
 LEASE_SECONDS = 60.0
 #: A run's exports are given up after this many failures, which takes some hours.
@@ -81,7 +82,8 @@ class Exporting:
     _clock: Clock = utc_now
     #: Seconds.
     _lease: float = LEASE_SECONDS
-    _busy: int = field(init=False, default=0)
+    #: How many runs' exports are being written for each user.
+    _users: Counter[str] = field(init=False, factory=Counter)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _threads: ThreadPoolExecutor = field(
         init=False, factory=lambda: ThreadPoolExecutor(AT_ONCE, thread_name_prefix="export")
@@ -89,23 +91,36 @@ class Exporting:
 
     def look(self) -> None:
         """Begin the exports that are due, as many as there is room for. Returns at once. Raises PyMongo's errors."""
-        while self._busy < AT_ONCE and (run := self._runs.claim_exports(self._lease)) is not None:
-            with self._lock:
-                self._busy += 1
-            self._threads.submit(self._work, run)
+        while (found := self._next()) is not None:
+            self._threads.submit(self._work, *found)
 
     def close(self) -> None:
         """Begin no more exports. Another worker repeats those that are under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _work(self, run: DatasetRun) -> None:
+    def _next(self) -> tuple[DatasetRun, str] | None:
+        """Claim a run for a free thread; returns it with its user. `None` if no thread is free, or no run is due."""
+        with self._lock:
+            if self._users.total() >= AT_ONCE:
+                return None
+            full = [user for user, runs in self._users.items() if runs >= OF_ONE_USER]
+        # the place of one user may hang, and a dataset of a million items take minutes
+        run = self._runs.claim_exports(self._lease, [one for user in full for one in self._datasets.ids_of(user)])
+        if run is None:
+            return None
+        user = next((one.user_id for one in self._datasets.many([run.dataset], None)), "")
+        with self._lock:
+            self._users[user] += 1
+        return run, user
+
+    def _work(self, run: DatasetRun, user: str) -> None:
         try:
             self.export(run)
         except Exception as error:  # noqa: BLE001 - no run may end the thread; it is due again
             log.warning("export_failed", job_id=run.job_id, error=str(error), kind=type(error).__name__)
         finally:
             with self._lock:
-                self._busy -= 1
+                self._users[user] -= 1
 
     def export(self, run: DatasetRun) -> list[RunExport]:
         """Write all exports of this run, which the caller has claimed, and store the outcome of each. Raises

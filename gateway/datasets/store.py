@@ -403,13 +403,13 @@ class RunStore:
         return self._documents.optional(found)
 
     @state_change("dataset_runs.claim_exports")
-    def claim_exports(self, seconds: float) -> DatasetRun | None:
-        """Claim the exports that have been due for longest, for this many seconds: then they are due again. The claim
-        counts as a failure until `note_exports`, because the export may kill the worker.
+    def claim_exports(self, seconds: float, but: Sequence[str] = ()) -> DatasetRun | None:
+        """Claim the exports that have been due for longest, `but` not of these datasets, for this many seconds: then
+        they are due again. The claim counts as a failure until `note_exports`, because it may kill the worker.
         """
         now = self._clock()
         found = self._runs.find_one_and_update(
-            {"exports_due": {"$lte": now}},
+            {"exports_due": {"$lte": now}, **({"dataset": {"$nin": list(but)}} if but else {})},
             {"$set": {"exports_due": now + timedelta(seconds=seconds)}, "$inc": {"exports_failures": 1}},
             sort=[("exports_due", ASCENDING)],
             return_document=ReturnDocument.AFTER,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from gateway.clock import Clock
 from gateway.container import Container
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.reasons import Reason
@@ -122,12 +123,12 @@ class DatasetRuns:
         return items
 
 
-def exporting_parts(database: Any, folder: Path) -> Container:
-    """The services of a worker that writes exports below the folder, and waits for no lease."""
+def exporting_parts(database: Any, folder: Path, clock: Clock | None = None) -> Container:
+    """The services of a worker that writes exports below the folder. Without a clock it waits for no lease."""
     parts = Container()
     hours = itertools.count(366 * 24)
-    # the clock advances so fast that anything postponed is due again at the next check
-    parts.database, parts.clock = database, lambda: BEGAN + timedelta(hours=next(hours))
+    # the default clock advances so fast that anything postponed is due again at the next check
+    parts.database, parts.clock = database, clock or (lambda: BEGAN + timedelta(hours=next(hours)))
     parts[ExportPlaces] = ExportPlaces(((folder / "out").as_uri(),))
     parts[TableSpace] = TableSpace(folder / "space", 1 << 30)
     parts[Exporting] = parts.build(Exporting, lease=0.02)
