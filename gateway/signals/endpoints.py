@@ -397,9 +397,13 @@ class Endpoints:
                 yield endpoint.delivery_of(event, event.at)
 
 
+#: The host of every address with passwords, as it is shown: such a call is made by a process of its own.
+SEALED_HOST = "…"
+
+
 def masked(url: str) -> str:
     """The part of an address with passwords that is shown, such as `mailtos://…`."""
-    return f"{url.partition('://')[0].lower()}://…"
+    return f"{url.partition('://')[0].lower()}://{SEALED_HOST}"
 
 
 def deliveries_of(event: SignalEvent, endpoints: Sequence[Endpoint], now: datetime) -> Iterator[Delivery]:

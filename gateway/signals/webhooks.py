@@ -29,10 +29,10 @@ from gateway.jobs.messages import about_message
 from gateway.jobs.store import JobStore
 from gateway.signals.alerting import Alerting
 from gateway.signals.announcing import Announcing
-from gateway.signals.apprise_caller import AppriseCaller
+from gateway.signals.apprise_caller import PROCESSES, AppriseCaller
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry, DueCall, host_of
 from gateway.signals.deployments import DeploySignals
-from gateway.signals.endpoints import Endpoint, EndpointFormat, Endpoints, secret_name
+from gateway.signals.endpoints import SEALED_HOST, Endpoint, EndpointFormat, Endpoints, secret_name
 from gateway.signals.events import EventType
 from gateway.signals.item_batches import ItemBatches
 from gateway.signals.node_states import NodeAnnouncing
@@ -92,7 +92,7 @@ class Shares:
 
     def admits(self, user: str, host: str = "") -> bool:
         return self._users[user] < min(USER_CALLS, self.free) and self._pairs[user, host] < min(
-            HOST_CALLS - self._hosts[host], USER_CALLS - self._users[user]
+            _calls_of(host) - self._hosts[host], USER_CALLS - self._users[user]
         )
 
     def take(self, user: str, host: str) -> None:
@@ -106,6 +106,13 @@ class Shares:
         self._pairs[user, host] -= 1
         # drops counts of zero
         self._users, self._hosts, self._pairs = +self._users, +self._hosts, +self._pairs
+
+
+def _calls_of(host: str) -> int:
+    """How many calls to this host are made at a time. Calls by Apprise count as those of one host: as many as it has
+    processes, so that none waits for a process behind those of a user whose receiver hangs.
+    """
+    return PROCESSES if host == SEALED_HOST else HOST_CALLS
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)

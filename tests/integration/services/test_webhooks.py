@@ -25,7 +25,9 @@ from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import MOST_SIGNALS
 from gateway.signals import announcing, webhook_caller, webhooks
 from gateway.signals.announcing import of_webhook
+from gateway.signals.apprise_caller import PROCESSES
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryTry
+from gateway.signals.endpoints import SEALED_HOST
 from gateway.signals.signatures import signed_headers
 from gateway.signals.webhook_caller import CALL_SECONDS, CallResult, Headers, WebhookCaller
 from gateway.signals.webhooks import (
@@ -301,6 +303,17 @@ def test_what_a_release_before_this_one_was_to_call_is_called(platform: Platform
     assert platform.jobs.get(job.id).webhooks_due is None
 
 
+def test_a_job_of_an_earlier_release_that_cannot_be_changed_keeps_no_other_from_being_called(
+    platform: Platform, call: Call
+) -> None:
+    damaged, job, world = ended(platform), ended(platform, "http://a.example/", user_id="bob"), Remembering()
+    older = {"webhooks": ["http://b.example/"], "webhooks_due": platform.clock(), "signals": 7}
+    platform.database["jobs"].update_one({"_id": damaged.id}, {"$set": older})
+    call(world)
+    wait_until_over(platform, job)
+    assert world.urls() == ["http://a.example/"]
+
+
 def test_a_job_is_announced_once_however_many_do_so_at_once(platform: Platform) -> None:
     job = ended(platform, "http://a.example/")
     first, second = platform.announcing(), platform.announcing()
@@ -480,6 +493,16 @@ def test_there_is_room_for_another_host_of_a_user_however_many_are_slow() -> Non
         while shares.admits("ada", host):
             shares.take("ada", host)
     assert shares.admits("ada", "d.example")
+
+
+def test_messages_by_apprise_never_wait_for_a_process_behind_those_of_another_user() -> None:
+    shares, taken = Shares(), 0
+    while shares.admits("greedy", SEALED_HOST):
+        shares.take("greedy", SEALED_HOST)
+        taken += 1
+    # another process is free, and all that begin have one
+    assert (taken, shares.admits("bob", SEALED_HOST)) == (PROCESSES // 2, True)
+    assert shares.admits("greedy", "elsewhere.example")
 
 
 def test_what_is_given_back_is_free_again() -> None:
