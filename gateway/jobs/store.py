@@ -11,7 +11,7 @@ from typing import Any, Literal
 import structlog
 from pymongo import ASCENDING, UpdateOne
 from pymongo.database import Database
-from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError, WriteError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import AttemptId
@@ -416,7 +416,11 @@ class JobStore:
             ]
             taken = {"_id": one["_id"], "webhooks_due": one["webhooks_due"]}
             added = {"$push": {"signals": {"$each": signals}}, "$set": {"signals_due": self._clock()}}
-            self._jobs.update_one(taken, {"$unset": {"webhooks_due": ""}, **added})
+            try:
+                self._jobs.update_one(taken, {"$unset": {"webhooks_due": ""}, **added})
+            except WriteError as error:
+                # it has no room for them, or is damaged; the others must not wait for it
+                log.warning("calls_not_adopted", job_id=one["_id"], error=str(error))
         return len(found) == limit
 
     @state_change("jobs.note_call")

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import structlog
 from attrs import define, field
-from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.signals.alert_rules import (
@@ -36,6 +35,7 @@ from gateway.signals.endpoints import EndpointStore, deliveries_of, deliveries_t
 from gateway.signals.events import EventType, SignalEvent, Subject, event_id
 from gateway.signals.present_figures import PresentFigures
 from gateway.signals.run_figures import ComparedRun, check, merged, said
+from gateway.stores.mongo import is_passing
 
 log = structlog.get_logger()
 
@@ -96,7 +96,7 @@ class Alerting:
                     noted.subjects.append(subject)
         known = self._alerts.many(wanted)
         for alert_id, noted in wanted.items():
-            with _apart("rule_not_applied", rule=noted.rule.id, alert=alert_id):
+            with apart("rule_not_applied", rule=noted.rule.id, alert=alert_id):
                 self._take(noted, known.get(alert_id))
 
     def _about(self, user_id: str) -> list[AlertRule]:
@@ -136,14 +136,20 @@ class Alerting:
         seconds. Raises PyMongo's errors.
         """
         now = self._clock()
-        self._compare_some(now)
+        try:
+            self._compare_some(now)
+        finally:
+            # also if a rule takes the database too long
+            self._attend_due(now)
+
+    def _attend_due(self, now: datetime) -> None:
         due = self._alerts.due(now, _ALERTS)
         rules = BUILT_IN | self._rules.many({one for alert in due for one in forms(alert.rule_id, alert.user_id)})
         for alert in due:
-            is_attended = False
-            with _apart("alert_not_attended", alert=alert.id):
-                is_attended = self._attend(alert, rules, now)
-            if not is_attended:
+            with apart("alert_not_attended", alert=alert.id):
+                if self._attend(alert, rules, now):
+                    continue
+            with apart("alert_not_put_off", alert=alert.id):
                 self._alerts.look_later(alert.id, now + _AGAIN)
 
     def _compare_some(self, now: datetime) -> None:
@@ -156,7 +162,7 @@ class Alerting:
                 return
             self._looked_at, self._round = began, self._of_present()
         for rule in self._round:
-            with _apart("rule_not_compared", rule=rule.id):
+            with apart("rule_not_compared", rule=rule.id):
                 self._compare(rule, now)
             if self._monotonic() - began >= _SECONDS:
                 return
@@ -234,13 +240,15 @@ class Alerting:
 
 
 @contextmanager
-def _apart(event: str, **about: str) -> Iterator[None]:
-    """Log an error of one rule or one alert, so that it stops neither the others nor the announcement of jobs."""
+def apart(event: str, **about: str) -> Iterator[None]:
+    """Log an error of one rule, alert or event, so that it stops neither the others nor the announcement of jobs.
+    Raises only errors which say that MongoDB is away or slow.
+    """
     try:
         yield
-    except PyMongoError:
-        raise
-    except Exception:
+    except Exception as error:
+        if is_passing(error):
+            raise
         log.exception(event, **about)
 
 

@@ -24,7 +24,7 @@ from gateway.jobs.messages import about
 from gateway.jobs.store import JobStore
 from gateway.schedules.schedule import GRACE_SECONDS, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
-from gateway.signals.alerting import Alerting
+from gateway.signals.alerting import Alerting, apart
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointStore, deliveries_of
 from gateway.signals.events import Subject, event_of_occurrence, events_of, subject_of, subject_of_schedule
@@ -67,8 +67,11 @@ class Announcing:
     def look(self) -> bool:
         """Announce what is due. Returns whether something may be left. Raises PyMongo's errors."""
         if not self._seen:
-            self._adopt()
-            self._left = self._announce_occurrences()
+            self._left = False
+            with apart("calls_not_adopted"):
+                self._adopt()
+            with apart("occurrences_not_announced"):
+                self._left = self._announce_occurrences()
         users = 0
         while users < USERS:
             found = self._jobs.to_announce(self._seen, JOBS)
@@ -141,11 +144,13 @@ class Announcing:
             user = schedule.user_id
             if user not in listening:
                 listening[user] = self._endpoints.told_of(user)
-            event = event_of_occurrence(entry, schedule, self._public_url)
-            made += deliveries_of(event, listening[user], now)
-            # alert rules check an occurrence that ran when its job ends
-            if entry.kind is not LedgerKind.FIRED:
-                noted.setdefault(user, []).append((subject_of_schedule(schedule), ComparedRun.of_occurrence(entry)))
+            with apart("occurrence_not_announced", schedule=schedule.id):
+                event = event_of_occurrence(entry, schedule, self._public_url)
+                made += deliveries_of(event, listening[user], now)
+                # alert rules check an occurrence that ran when its job ends
+                if entry.kind is not LedgerKind.FIRED:
+                    run = ComparedRun.of_occurrence(entry)
+                    noted.setdefault(user, []).append((subject_of_schedule(schedule), run))
         self._deliveries.add(made)
         for user, occurrences in noted.items():
             self._alerting.noted(user, occurrences)

@@ -14,7 +14,7 @@ import pytest
 from conftest import Platform
 from ended_runs import found_error
 from jobs import make_job
-from pymongo.errors import AutoReconnect
+from pymongo.errors import AutoReconnect, ExecutionTimeout, WriteError
 from scheduled import make_schedule
 
 from gateway.contract.outbox import AttemptId
@@ -197,6 +197,41 @@ def test_an_alert_that_cannot_be_read_keeps_no_other_from_being_told(watched: Al
     watched.look(MINUTE)
     watched.ends(BROKEN)
     assert [message for _, message in watched.told()] == ["2 jobs wait, more than 1", "failed: it crashed"]
+
+
+def test_an_alert_that_cannot_be_written_keeps_no_other_from_being_told(
+    watched: Alerted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = AlertStore.save
+
+    def refuse_bobs(store: AlertStore, alert: Alert, read: Alert | None) -> Alert | None:
+        if alert.user_id == "bob" and alert.telling:
+            raise WriteError("it is too large", 17280)
+        return save(store, alert, read)
+
+    monkeypatch.setattr(AlertStore, "save", refuse_bobs)
+    for user in ("bob", "ada"):
+        watched.rule(user, when={"measure": "failed"})
+        watched.ends(BROKEN, look=False, user_id=user)
+        watched.platform.announcing().look()
+    watched.look()
+    assert ("firing", "failed: it crashed") in watched.told()
+
+
+def test_a_rule_that_takes_the_database_too_long_keeps_no_alert_from_being_told(
+    watched: Alerted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_slow(*_: object) -> None:
+        raise ExecutionTimeout("it takes too long", 50)
+
+    watched.rule(when={"measure": "queue", "above": 1})
+    watched.only(when={"measure": "failed"})
+    watched.ends(BROKEN, look=False)
+    watched.platform.announcing().look()
+    monkeypatch.setattr(PresentFigures, "beyond", too_slow)
+    with pytest.raises(ExecutionTimeout):
+        watched.look()
+    assert watched.told() == [("firing", "failed: it crashed")]
 
 
 def test_the_alerts_of_a_rule_that_only_a_newer_version_reads_stay_for_it(watched: Alerted) -> None:
