@@ -254,7 +254,7 @@ async def test_an_act_on_all_says_how_many_it_leaves_out_and_why(tab: Tab, conso
     console.job(JobStatus.RUNNING, user_id=user, cancel_requested_at=utc_now())
     console.job(JobStatus.FINISHED, user_id=user, settled=False)
     for statuses, act, words in (
-        ([], "Delete…", "2 of 6 jobs can be deleted: 3 have not ended, 1 has just ended. Filter: user id"),
+        ([], "Delete…", "2 of 6 jobs can be deleted: 3 have not ended, 1 has just ended. Filter: user"),
         ([], "Retry…", "3 of 6 jobs can be retried: 3 have not ended. Filter"),
         ([], "Cancel…", "2 of 6 jobs can be cancelled: 3 have ended, 1 is already being cancelled. Filter"),
         (["error", "pending"], "Delete…", "1 of 2 jobs can be deleted: 1 has not ended. Filter"),
