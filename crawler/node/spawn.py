@@ -13,13 +13,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from scrapyd.exceptions import RunnerError
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.process import ProcessReader, registerReapProcessHandler, unregisterReapProcessHandler
 from twisted.internet.protocol import ProcessProtocol
@@ -303,3 +303,31 @@ class _Kept:
         reason = Failure(ended_reason(status))
         self._command.processExited(reason)
         self._command.processEnded(reason)
+
+
+# --- few processes that take a processor at the same time
+
+Result = TypeVar("Result")
+
+
+class Turns(Generic[Result]):
+    """Lets a few begin at a time. One that takes long no longer counts among them: it may hang, and others should not
+    wait for it.
+    """
+
+    def __init__(self, at_once: int, longest: float, clock: Any = reactor) -> None:
+        """`longest`: seconds after which one no longer counts."""
+        self._free = DeferredSemaphore(at_once)
+        self._longest = longest
+        self._clock = clock
+
+    async def take(self, start: Callable[[], Deferred[Result]]) -> Result:
+        """Call `start` once it is its turn, and return the result."""
+        await self._free.acquire()
+        over = self._clock.callLater(self._longest, self._free.release)
+        try:
+            return await start()
+        finally:
+            if over.active():
+                over.cancel()
+                self._free.release()

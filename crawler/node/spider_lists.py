@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import date, timedelta
 from functools import partial
@@ -24,7 +24,7 @@ from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
 from twisted.application.service import IServiceCollection, Service
 from twisted.internet import task
 from twisted.internet.base import DelayedCall
-from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
@@ -38,7 +38,7 @@ from crawler.node.listing import MEMORY
 from crawler.node.missing import ADDABLE
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
-from crawler.node.spawn import COMMAND_TIMEOUT, Command, CommandError
+from crawler.node.spawn import COMMAND_TIMEOUT, Command, CommandError, Turns
 from crawler.node.spider_process import AttemptLimits, LimitWatch, limits_of
 from crawler.node.unpacking import Holds, prepare, take_away
 from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
@@ -177,7 +177,7 @@ class SpiderLists(Service):
         self._retry: DelayedCall | None = None
         self._running: set[Command | ForkedListing] = set()
         self._waiting: dict[str, list[Deferred[list[SpiderInfo]]]] = {}
-        self._turn = DeferredSemaphore(_AT_ONCE)
+        self._turns = Turns[bytes](_AT_ONCE, _LONGEST_TURN)
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         super().startService()
@@ -470,7 +470,7 @@ class SpiderLists(Service):
         command = code.command(self._lister)
         for forks in self._forks_for(project, account, code):
             listing = ForkedListing(command, env, folder, account)
-            output = await self._in_turn(partial(self._fork, forks, listing))
+            output = await self._turns.take(partial(self._fork, forks, listing))
             with suppress(ValueError):
                 return Listing.model_validate_json(output)
             # a failure in a fork of the warm process may be due to the fork alone, so the next way is tried
@@ -523,18 +523,7 @@ class SpiderLists(Service):
         account: Account,
         python: str = sys.executable,
     ) -> bytes:
-        return await self._in_turn(partial(self._start, args, env, folder, account, python))
-
-    async def _in_turn(self, start: Callable[[], Deferred[bytes]]) -> bytes:
-        """Call `start` when it is its turn, and return the result."""
-        await self._turn.acquire()
-        over = reactor.callLater(_LONGEST_TURN, self._turn.release)
-        try:
-            return await start()
-        finally:
-            if over.active():
-                over.cancel()
-                self._turn.release()
+        return await self._turns.take(partial(self._start, args, env, folder, account, python))
 
     def _start(
         self, args: list[str], env: dict[str, str], folder: Path | None, account: Account, python: str

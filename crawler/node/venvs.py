@@ -12,9 +12,10 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from scrapyd.exceptions import RunnerError
-from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
+from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 from twisted.internet.defer import TimeoutError as TooLongError
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
@@ -35,7 +36,7 @@ from crawler.node.building import (
 )
 from crawler.node.projects import RUNTIME
 from crawler.node.reactor import reactor
-from crawler.node.spawn import Command, CommandError
+from crawler.node.spawn import Command, CommandError, Turns
 from crawler.node.unpacking import prepare, take_away
 from gateway.contract.crawl import REQUIREMENTS, REQUIREMENTS_ON_TOP
 from gateway.contract.outbox import read_file
@@ -47,8 +48,9 @@ log = Logger()
 _BUILDER = "crawler.node.building"
 #: Seconds for which a deployment waits for a build, which goes on after that.
 WAIT = 60.0
-#: Most builds at the same time: each compiles on two processors.
-_AT_ONCE = 2
+#: Most builds at the same time: each compiles on two processors. One that takes longer than so many seconds does not
+#: count any more: what is built from source may hang.
+_AT_ONCE, _LONGEST_TURN = 2, 60.0
 #: Seconds for which an environment is kept that no version uses (yet): a deployment may have given up waiting for it.
 KEPT_UNUSED = 900.0
 #: How many builds are remembered with their result.
@@ -119,7 +121,9 @@ class Venvs:
     def __init__(self, settings: ScrapydSettings, folder: Path) -> None:
         self._settings = settings
         self._folder = folder
-        self._turn = DeferredSemaphore(_AT_ONCE)
+        self._turns = Turns[bytes](_AT_ONCE, _LONGEST_TURN)
+        #: By project: its builds are made one after the other, so that it never has the turns of all others.
+        self._of_projects: WeakValueDictionary[str, DeferredLock] = WeakValueDictionary()
         #: Builds that have not ended, by the requirements they were asked for.
         self._going_on: dict[bytes, Build] = {}
         #: Builds that have ended and whose result nobody has got so far, by the same key.
@@ -158,7 +162,7 @@ class Venvs:
         going_on = self._going_on.get(asked) or self._told_now(asked)
         if going_on is None:
             going_on = self._going_on[asked] = Build()
-            ensureDeferred(self._build(going_on, content, asked, fresh=fresh))
+            ensureDeferred(self._build(going_on, content, asked, project, fresh=fresh))
         self.forget(project, version)
         self._of[project, version] = going_on
         for old in list(self._of)[:-_REMEMBERED]:
@@ -203,13 +207,13 @@ class Venvs:
             young = [path / "venv" for path in self._folder.iterdir() if path.lstat().st_mtime > recent]
             yield from take_away(self._folder, [*used, *young])
 
-    async def _build(self, build: Build, content: bytes, asked: bytes, *, fresh: bool) -> None:
+    async def _build(self, build: Build, content: bytes, asked: bytes, project: str, *, fresh: bool) -> None:
         # a copy of the file: the egg may be removed before the build's turn comes
         requirements = self._folder / f"{INCOMING}{uuid4().hex}.txt"
         try:
             requirements.touch(mode=0o600)  # a URL in it may have a password
             requirements.write_bytes(content)
-            answer = await self._turn.run(self._run, build, requirements, fresh)
+            answer = BuildAnswer.model_validate_json(await self._in_turn(build, project, requirements, fresh=fresh))
         except RunnerError as error:  # the log has its message
             answer = BuildAnswer(unfit="the installation was interrupted", reason=reason_behind(error))
         except (OSError, ValueError) as error:
@@ -229,7 +233,17 @@ class Venvs:
         if not self._going_on and not self._is_stopped:
             deferToThread(empty_cache, self._folder)
 
-    def _run(self, build: Build, requirements: Path, fresh: bool) -> Any:  # noqa: FBT001 - by position, from above
+    async def _in_turn(self, build: Build, project: str, requirements: Path, *, fresh: bool) -> bytes:
+        lock = self._of_projects.get(project)
+        if lock is None:
+            lock = self._of_projects[project] = DeferredLock()
+        await lock.acquire()
+        try:
+            return await self._turns.take(lambda: self._run(build, requirements, fresh=fresh))
+        finally:
+            lock.release()
+
+    def _run(self, build: Build, requirements: Path, *, fresh: bool) -> Deferred[bytes]:
         if self._is_stopped:
             raise CommandError("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
         plan = self._plan(requirements, fresh=fresh)
@@ -240,7 +254,7 @@ class Venvs:
         command = Command.start([_BUILDER], env, seconds=seconds)
         self._commands.add(command)
         build.begun(command)
-        return command.result.addCallback(BuildAnswer.model_validate_json).addBoth(self._forget, command)
+        return command.result.addBoth(self._forget, command)
 
     def _forget(self, result: Any, command: Command) -> Any:
         self._commands.discard(command)
