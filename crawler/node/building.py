@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -123,6 +123,10 @@ class UnbuildableError(EggError):
     def __init__(self, package: str, message: str) -> None:
         super().__init__(Reason.BUILD_FAILED, message)
         self.package = package
+
+
+class NoWheelError(UnbuildableError):
+    """A package has no wheel for this Python, and is not to be built here."""
 
 
 # --- which requirements are allowed
@@ -663,26 +667,36 @@ class Uv:
         if watch.why is not None:
             raise watch.why
         if code and not may_fail:
-            text = _readable("".join(said)) or f"uv ended with {code}"
-            _require_room(self.plan)
-            words = _last_words(said) if "Git operation failed" in text else text
-            if any(away in text for away in _AWAY):  # the project is not at fault
-                raise OSError(errno.EHOSTUNREACH, f"{_UNREACHED}. The resolver says: {words}")
-            if _FULL in text:
-                raise OSError(errno.ENOSPC, text)
-            if built := re.search(_BUILDING, text):
-                remedy = self._remedy_of_build(built["name"])
-                raise UnbuildableError(
-                    built["name"].partition("==")[0], f"{failed}: {remedy}. Its last words: {_last_words(said)}"
-                )
-            reason, remedy = _remedy(text)
-            raise EggError(reason, f"{failed}: {remedy}{words[:_MOST_TOLD]}")
+            self._refuse(said, code, failed)
+
+    def _refuse(self, said: list[str], code: int, failed: str) -> NoReturn:
+        """Raise what a failed command has said."""
+        text = _readable("".join(said)) or f"uv ended with {code}"
+        _require_room(self.plan)
+        words = _last_words(said) if "Git operation failed" in text else text
+        if any(away in text for away in _AWAY):  # the project is not at fault
+            raise OSError(errno.EHOSTUNREACH, f"{_UNREACHED}. The resolver says: {words}")
+        if _FULL in text:
+            raise OSError(errno.ENOSPC, text)
+        if built := re.search(_BUILDING, text):
+            remedy = self._remedy_of_build(built["name"])
+            raise UnbuildableError(
+                built["name"].partition("==")[0], f"{failed}: {remedy}. Its last words: {_last_words(said)}"
+            )
+        if (lacking := re.search(_NO_WHEEL, text)) and self._may_raise(lacking["name"]):
+            raise NoWheelError(canonicalize_name(lacking["name"]), f"{failed}: {lacking[0]} for this Python")
+        reason, remedy = _remedy(text)
+        raise EggError(reason, f"{failed}: {remedy}{words[:_MOST_TOLD]}")
+
+    def _may_raise(self, name: str) -> bool:
+        """Whether a later version of the package is tried next."""
+        return self.raised is not None and canonicalize_name(name) not in self.raised
 
     def _remedy_of_build(self, requirement: str) -> str:
         """What to do about a requirement that has no wheel for this Python and cannot be built. Nothing if a later
         version is tried next: to find out takes a minute on a busy machine.
         """
-        if self.raised is not None and canonicalize_name(requirement.partition("==")[0]) not in self.raised:
+        if self._may_raise(requirement.partition("==")[0]):
             return f"{requirement} cannot be built on this node"
         here = ".".join(self.python.version.split(".")[:2])
         newest = self._newest_with_wheel(requirement, int(here.partition(".")[2]))
@@ -718,7 +732,8 @@ class Uv:
         try:
             self.run(command, failed)
         except EggError as error:
-            if not isinstance(error, UnbuildableError) or _BUILD_LIMITS in self._env:
+            is_built = isinstance(error, UnbuildableError) and not isinstance(error, NoWheelError)
+            if not is_built or _BUILD_LIMITS in self._env:
                 raise
             self.log.say("cannot be built with today's setuptools; trying once more with an older one")
             limits = self.work / "build-limits.txt"
@@ -732,7 +747,10 @@ class Uv:
     def _source(self) -> list[str]:
         """Options of uv for the sources of packages, in addition to those in its environment, and for builds."""
         offline = [] if self.plan.index_url or self.plan.extra_index_urls else ["--no-index"]
-        return [*offline, *([] if self.plan.from_source else ["--no-build"])]
+        if not self.plan.from_source:
+            return [*offline, "--no-build"]
+        waits = sorted(_SLOW_TO_BUILD - self.raised) if self.raised is not None else []
+        return [*offline, *(f"--only-binary={name}" for name in waits)]
 
     def _places(self) -> dict[str, str]:
         plan = self.plan
@@ -759,6 +777,14 @@ def _until(date: str) -> list[str]:
 _BUILD_LIMITS = "UV_BUILD_CONSTRAINT"
 #: The last setuptools with `use_2to3`, which Python 3.12 cannot import; and the last series with `pkg_resources`.
 _OLD_SETUPTOOLS = "setuptools<58; python_version < '3.12'\nsetuptools<81; python_version >= '3.12'\n"
+#: Packages that take many minutes to build, if they can be built, and that have wheels in each later version.
+_SLOW_TO_BUILD = frozenset(
+    {
+        *("cryptography", "gevent", "grpcio", "h5py", "lxml", "matplotlib", "numpy", "opencv-python"),
+        *("opencv-python-headless", "pandas", "pillow", "pyarrow", "pymupdf", "scikit-learn", "scipy", "shapely"),
+    }
+)
+_NO_WHEEL = r"(?P<name>[\w.-]+)==\S+ has no usable wheels"
 _BUILDING = r"Failed to (?:download and )?build `(?P<name>[\w.-]+==[^\s`]+)`"
 #: Minor version of the oldest Python 3 whose wheels are searched for, and the most seconds for each search.
 _OLDEST_ASKED, _ASKED = 6, 20

@@ -435,6 +435,19 @@ def test_no_wheel_is_looked_for_where_a_later_version_is_tried_next(
     assert ("ask for a version that has a wheel" in str(caught.value)) == is_advised
 
 
+@pytest.mark.parametrize(("raised", "package"), [(set(), "numpy"), ({"numpy"}, None), (None, None)])
+def test_a_package_that_takes_long_to_build_is_wanted_as_a_wheel_at_first(
+    tmp_path: Path, raised: set[str] | None, package: str | None
+) -> None:
+    uv = Uv(plan_for(tmp_path, "", index_url="", from_source=True), tmp_path, Log())
+    uv.raised = raised
+    assert ("--only-binary=numpy" in uv._source()) == (package is not None)
+    words = "error: No solution found cause: Because NumPy==1.23.0 has no usable wheels and you require NumPy==1.23.0"
+    with pytest.raises(EggError, match="has no") as caught:
+        uv.run([sys.executable, "-c", f"raise SystemExit({words!r})"], "failed")
+    assert getattr(caught.value, "package", None) == package
+
+
 def test_the_cache_is_not_emptied_while_a_build_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "_MOST_CACHE", 0)
     with building.using_cache(tmp_path):
