@@ -85,11 +85,7 @@ PROJECTS = (
         "e023a741f1253456f0751f044aa9996ff56d6ea2",
         asks=Asked(env={"ZYTE_API_KEY": "0" * 32}),
     ),
-    Project(
-        "stummjr/scrapy_price_monitor",
-        "23fadd3a043e9eeba5a3696f75216b3571db2749",
-        asks=Asked(settings={"SHUB_KEY": "0" * 32}),
-    ),
+    Project("stummjr/scrapy_price_monitor", "23fadd3a043e9eeba5a3696f75216b3571db2749"),
     Project("scrapinghub/sample-projects", "fdff7a0be50041c30e059568aca0d81d1183ad53", "quotes_crawler"),
     Project("scrapinghub/testspiders", "c7008e50e320b43445e333db7387b29be8aa7cf9"),
     Project("istresearch/scrapy-cluster", "01861c2dca1563aab740417d315cc4ebf9b73f72", "crawler"),
@@ -245,7 +241,7 @@ def given(stack: Stack, project: str, asked: Asked) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as open_ones:
         settings = dict(asked.settings)
         if asked.redis:
-            settings[asked.redis] = open_ones.enter_context(valkey_server(Path(name))).url
+            settings[asked.redis] = open_ones.enter_context(valkey_server(Path(name)))
         at = f"{stack.url}/projects/{project}"
         stack.http.put(f"{at}/settings", json={"settings": settings}).raise_for_status()
         for variable, value in asked.env.items():
