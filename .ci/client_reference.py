@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ForwardRef
 
 import discoverybot_client
 from discoverybot_client import answers, errors, params
@@ -89,7 +89,7 @@ def _fields(member: type) -> Iterator[str]:
     for name, kind in inspect.get_annotations(member).items():
         if not name.startswith("_"):
             doc = told.get((member.__name__, name), "")
-            yield f"- `{name}: {kind}`" + (f": {doc}" if doc else "")
+            yield f"- `{name}: {_written(kind)}`" + (f": {doc}" if doc else "")
 
 
 def _methods(member: type) -> Iterator[str]:
@@ -117,12 +117,18 @@ def _signature(function: Any) -> str:
     signature = inspect.signature(function)
     kept = [one for name, one in signature.parameters.items() if name != "self"]
     plain = [one.replace(annotation=_Plain(_kind(one))) for one in kept]
-    returned = _Plain(signature.return_annotation)
+    given = signature.return_annotation
+    returned = given if given is inspect.Signature.empty else _Plain(given)
     return str(signature.replace(parameters=plain, return_annotation=returned)).removesuffix(" -> None")
 
 
+def _written(kind: Any) -> str:
+    """An annotation as it is written in the source: a `TypedDict` and a `NamedTuple` wrap theirs."""
+    return kind.__forward_arg__ if isinstance(kind, ForwardRef) else str(kind)
+
+
 def _kind(parameter: inspect.Parameter) -> str:
-    kind = str(parameter.annotation)
+    kind = _written(parameter.annotation)
     return kind[len("Unpack[") : -1] if kind.startswith("Unpack[") else kind
 
 

@@ -301,6 +301,8 @@ class Progress(Record):
     pages_per_s: float | None
     can_go_on: bool | None
     """Whether the crawl goes on where it is if it is interrupted or paused."""
+    hosts: list[str] | None
+    """The hosts that it has asked, at most the first 20. A stream's events leave them out."""
     at: datetime | None
 
 
@@ -1395,7 +1397,7 @@ class NodeAnswer(Record):
     spiders: int
     """The number of spiders in the egg."""
     message: str | None
-    """Why the node did not take the egg."""
+    """Why the node did not accept the egg."""
     reason: str | None
     """The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none."""
 

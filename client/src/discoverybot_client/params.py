@@ -381,8 +381,9 @@ class ErrorFilters(TypedDict, total=False):
     kind: Literal["exception", "log", "status", "download", "crawl"] | None
     since: datetime | str | None
     new_since: datetime | str | None
+    until: datetime | str | None
     q: str | None
-    sort: Literal["last_seen", "count"] | None
+    sort: Literal["last_seen", "count", "first_seen"] | None
     limit: int | None
 
 
@@ -557,7 +558,7 @@ class TargetChanges(TypedDict, total=False):
 
 
 class KeyBudget(TypedDict, total=False):
-    """What the crawls of a key may take on one day, by UTC; what is left out has no limit."""
+    """How much the crawls of an API key may use on one day (UTC). An absent amount has no limit."""
 
     pages: int | None
     minutes: int | None

@@ -126,6 +126,11 @@ class Address(NamedTuple):
         # a proxy for the internet does not lead to this machine, and to load all authorities takes long
         return cls(place, headers, parts.hostname not in _LOOPBACK, parts.scheme == "https")
 
+    @property
+    def key(self) -> str:
+        """The key; empty without one."""
+        return self.headers.get("Authorization", "").removeprefix("Bearer ")
+
 
 def given(**fields: Any) -> dict[str, Any]:
     """Those that are not `None`, as `sent`."""

@@ -48,11 +48,11 @@ _NOT_HEALTHY = frozenset({503})
 
 
 class Client:
-    """A client of one gateway. Many threads, or tasks of one event loop, may use it at once. A job or another object
-    that it returns is for one at a time, because `wait` and the like renew it.
+    """A client of one gateway. Threads, or tasks of one event loop, may share it. A job or another object that it
+    returns must not be shared, because `wait` and similar calls update it.
 
-    `url` and `key` are those of `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`, if they are not given; without keys,
-    `user_id` says for whom it asks. `timeout` is for a whole call with its retries, in seconds, and `retries` is how
+    `url` and `key` default to `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`. On a gateway without keys, `user_id` is the
+    user for whom it asks. `timeout` is for a whole call with its retries, in seconds, and `retries` is how
     often a request is sent again at most (`Retries`). `transport` is httpx2's, for tests and proxies. Close it after
     use, or use it in a `with` statement.
     """
@@ -69,9 +69,9 @@ class Client:
     ) -> None:
         address = Address.of(url, key)
         self.user_id = user_id
-        self._key = address.headers.get("Authorization", "").removeprefix("Bearer ")
-        tries = Retries(retries) if isinstance(retries, int) else retries
-        self._transport = Transport(address, timeout, tries, transport)
+        self._transport = Transport(
+            address, timeout, Retries(retries) if isinstance(retries, int) else retries, transport
+        )
         bound = (self._transport, user_id)
         #: What is crawled again and again.
         self.schedules = Schedules(*bound)
@@ -216,7 +216,7 @@ class Client:
         path = Path(source)
         if in_thread(path.is_dir):
             options = given(project=project, version=version)
-            return Deployment(in_thread(deploy_folder, self._transport.url, self._key, path, options))
+            return Deployment(in_thread(deploy_folder, self._transport.url, self._transport.key, path, options))
         if project is None or version is None:
             raise ValueError("an egg has no name: say project and version")
         return Deployment(self._upload(path, project, version, requirements))

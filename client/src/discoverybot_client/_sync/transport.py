@@ -55,7 +55,7 @@ class Transport:
         retries: Retries,
         transport: httpx2.BaseTransport | None,
     ) -> None:
-        self.url = address.url
+        self.url, self.key = address.url, address.key
         self.timeout = timeout
         self.retries = retries
         self.http = httpx2.Client(
