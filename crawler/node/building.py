@@ -684,7 +684,8 @@ class Uv:
                 built["name"].partition("==")[0], f"{failed}: {remedy}. Its last words: {_last_words(said)}"
             )
         if (lacking := re.search(_NO_WHEEL, text)) and self._may_raise(lacking["name"]):
-            raise NoWheelError(canonicalize_name(lacking["name"]), f"{failed}: {lacking[0]} for this Python")
+            words = f"{lacking['name']} has no wheel for this Python in the versions that are asked for"
+            raise NoWheelError(canonicalize_name(lacking["name"]), f"{failed}: {words}")
         reason, remedy = _remedy(text)
         raise EggError(reason, f"{failed}: {remedy}{words[:_MOST_TOLD]}")
 
@@ -784,7 +785,7 @@ _SLOW_TO_BUILD = frozenset(
         *("opencv-python-headless", "pandas", "pillow", "pyarrow", "pymupdf", "scikit-learn", "scipy", "shapely"),
     }
 )
-_NO_WHEEL = r"(?P<name>[\w.-]+)==\S+ has no usable wheels"
+_NO_WHEEL = r"Wheels are required for `(?P<name>[\w.-]+)` because building from source is disabled"
 _BUILDING = r"Failed to (?:download and )?build `(?P<name>[\w.-]+==[^\s`]+)`"
 #: Minor version of the oldest Python 3 whose wheels are searched for, and the most seconds for each search.
 _OLDEST_ASKED, _ASKED = 6, 20

@@ -442,7 +442,10 @@ def test_a_package_that_takes_long_to_build_is_wanted_as_a_wheel_at_first(
     uv = Uv(plan_for(tmp_path, "", index_url="", from_source=True), tmp_path, Log())
     uv.raised = raised
     assert ("--only-binary=numpy" in uv._source()) == (package is not None)
-    words = "error: No solution found cause: Because NumPy==1.23.0 has no usable wheels and you require NumPy==1.23.0"
+    words = (
+        "error: No solution found cause: Because numpy>=1.23,<1.23.2 has no usable wheels and you require it\n"
+        "hint: Wheels are required for `numpy` because building from source is disabled for `numpy`"
+    )
     with pytest.raises(EggError, match="has no") as caught:
         uv.run([sys.executable, "-c", f"raise SystemExit({words!r})"], "failed")
     assert getattr(caught.value, "package", None) == package
