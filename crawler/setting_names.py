@@ -4,23 +4,23 @@ from __future__ import annotations
 
 #: The attempt's folder; without it the crawl writes no report.
 ATTEMPT_DIR = "ATTEMPT_DIR"
-#: Most requests that may be in progress with their output not yet consumed; 0 is no limit.
+#: Maximum number of requests that may be in progress with their output not yet consumed; 0 is no limit.
 MAX_UNDONE = "MAX_UNDONE"
-#: Most pages that the crawl may request; 0 is no limit.
+#: Maximum number of pages that the crawl may request; 0 is no limit.
 MAX_PAGES = "MAX_PAGES"
 #: What this attempt may use of the budget of the crawl's key (`pages`, `hosts`, `bytes`); absent without a budget.
 ALLOWANCE = "ALLOWANCE"
-#: Most items of the crawl; 0 is no limit.
+#: Maximum number of items of the crawl; 0 is no limit.
 MAX_ITEMS = "MAX_ITEMS"
-#: Most requests in the record of requests, and about how many bytes; with 0 requests there is no record.
+#: Maximum number of requests in the record of requests, and about how many bytes; with 0 requests there is no record.
 REQUESTS_MAX_COUNT = "REQUESTS_MAX_COUNT"
 REQUESTS_MAX_BYTES = "REQUESTS_MAX_BYTES"
 #: The request's expectations of a good crawl (`Expect`); absent if it has none.
 EXPECT = "EXPECT"
-#: Most bytes and seconds of one page. No request can have more.
+#: Maximum number of bytes and seconds of one page. No request can have more.
 MAX_PAGE_BYTES = "MAX_PAGE_BYTES"
 MAX_PAGE_SECONDS = "MAX_PAGE_SECONDS"
-#: Most bytes of log (0 is no limit), and the level from which the node wants messages in it.
+#: Maximum number of bytes of log (0 is no limit), and the level from which the node wants messages in it.
 MAX_LOG_BYTES = "MAX_LOG_BYTES"
 NODE_LOG_LEVEL = "NODE_LOG_LEVEL"
 #: Seconds between the request to stop and SIGKILL.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Most pages of one crawl that are remembered: each takes some 100 bytes of memory.
+#: At most this many pages of one crawl are remembered: each takes some 100 bytes of memory.
 MOST_PAGES = 1_000_000
 #: Pages that are sent to Redis at a time.
 _BATCH = 1000

@@ -392,7 +392,7 @@ class ScrapydSettings(NodeSettings):
     #: How many virtual environments have a warm process, from which their crawls are forked; 0 for none. Default: as
     #: many as fit into an eighth of the machine's memory.
     project_warm_processes: int | None = Field(default=None, ge=0, le=1000)
-    #: The most bytes that a virtual environment may have.
+    #: Maximum number of bytes that a virtual environment may have.
     project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
     #: An Ed25519 private key (PEM, or DER in base64) with which the default project's spiders sign their requests
     #: (Web Bot Auth).
@@ -547,7 +547,8 @@ class Settings(ScrapydSettings):
     #: Where exports may be written (comma-separated): folders, or `s3://bucket/prefix`; `{user}` is replaced by the
     #: user's name. For S3, the `FILES_…` options apply. Default: nowhere, so exports are not possible.
     export_to: Listed = ()
-    #: The most bytes that the rows of an XLSX or Parquet file may have as JSON. They are on disk while it is made.
+    #: Maximum number of bytes that the rows of an XLSX or Parquet file may have as JSON. They are on disk while it is
+    #: made.
     table_max_bytes: int = Field(default=2 << 30, ge=1 << 20)
     #: Seconds between two ticks of a beat. A tick finds work whose message was lost.
     tick_seconds: float = Field(default=1.0, gt=0, le=60)

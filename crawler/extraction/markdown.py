@@ -26,10 +26,10 @@ _around: Callable[[Any], Any] = etree.XPath(
     "@role='complementary'] | (//header | //footer)[not(ancestor::article or ancestor::main)]"
 )
 _mains: Callable[[Any], Any] = etree.XPath("//main | //*[@role='main']")
-#: Most elements of a page that is converted to Markdown.
+#: Maximum number of elements of a page that is converted to Markdown.
 MAX_ELEMENTS = 50_000
-#: Most levels of nesting. Below them only the text is kept, because each level of a list or quotation indents its
-#: whole text again.
+#: Maximum number of levels of nesting. Below them only the text is kept, because each level of a list or quotation
+#: indents its whole text again.
 _DEEPEST = 60
 _SPACE = re.compile(r"\s+")
 _GAP = re.compile(r"[ \t]*\n(?:[ \t]*\n)+[ \t]*(?=\S)")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lxml.html import HtmlElement
     from scrapy.http import HtmlResponse
 
-#: Most characters that are kept of one text, and most headings of one page.
+#: Maximum number of characters of one text, and of headings of one page.
 MAX_TEXT = 500
 MAX_HEADINGS = 200
 _SPACE = re.compile(r"\s+")
@@ -56,8 +56,8 @@ class PageFacts:
         }
 
     def links(self, *, obey_nofollow: bool = False) -> Iterator[str]:
-        """Absolute URLs of the page's `<a href>`, in their order, as they are written; with `obey_nofollow` without
-        those that the page asks robots not to follow.
+        """The page's `<a href>` links as absolute URLs, in document order and not normalised. With `obey_nofollow`,
+        links that the page asks robots not to follow are left out.
         """
         if obey_nofollow and not _NO_LINKS.isdisjoint(self._robots()):
             return

@@ -57,7 +57,7 @@ def _host_and_port(parts: SplitResult) -> str:
 
 # --- which URLs a crawl wants, by patterns of its parameters
 
-#: Most patterns in one list.
+#: Maximum number of patterns in one list.
 MAX_PATTERNS = 50
 
 

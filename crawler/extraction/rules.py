@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from scrapy.http import HtmlResponse
 
 
-#: Most seconds for all rules of one page. This is checked between values, so one expression can take longer.
+#: Maximum number of seconds for all rules of one page. This is checked between values, so one expression can take
+#: longer.
 MAX_SECONDS = 10.0
 
 
@@ -58,9 +59,9 @@ class Page:
             raise SlowRulesError
 
 
-#: Most fields of one item or object.
+#: Maximum number of fields of one item or object.
 MAX_FIELDS = 100
-#: Most pages that pagination leads to from one start.
+#: Maximum number of pages that pagination leads to from one start.
 MAX_PAGES = 10_000
 
 Kind = Literal["text", "html", "number", "integer", "boolean", "date", "url", "json"]

@@ -57,7 +57,7 @@ def seen_parts(
 
 # --- dates as pages write them, to ISO 8601
 
-#: Most characters of a date. A limit is needed because the languages are tried one after the other.
+#: Maximum number of characters of a date. A limit is needed because the languages are tried one after the other.
 _MAX_LENGTH = 100
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
 _ISO_DATE_LENGTH = 10
@@ -121,9 +121,9 @@ _NUMBER = re.compile(rf"(?P<sign>(?<!\w)[-+\N{{MINUS SIGN}}])?[$€£¥₹]?(?P<
 _GROUPED_BY_SPACE = re.compile(rf"\d{{1,3}}(?:[{_SPACES}]\d{{3}}(?!\d))+(?:[.,]\d+)?|[^{_SPACES}]+")
 _SPACE = re.compile(f"[{_SPACES}]")
 _GROUP = 3
-#: Most digits of an integer that always fits into 64 bits.
+#: Maximum number of digits of an integer that always fits into 64 bits.
 _MAX_DIGITS = 18
-#: Most digits of a number that a float can hold.
+#: Maximum number of digits of a number that a float can hold.
 _LARGEST_EXPONENT = sys.float_info.max_10_exp
 #: Languages that write 1.5 as `1,5`, by the first part of their tag.
 _COMMA_LANGUAGES = frozenset(

@@ -68,7 +68,7 @@ from gateway.crash_points import state_change
 START, OTHER = 0, -1
 
 _HEAD = struct.Struct("<II")
-#: Most bytes of a frame that is read. A frame holds the requests that one page led to.
+#: Maximum number of bytes of a frame that is read. A frame holds the requests that one page led to.
 _LONGEST_FRAME = 1 << 30
 #: Bytes copied at a time.
 _PIECE = 1 << 20

@@ -618,7 +618,7 @@ class ResumableScheduler(Scheduler):
 
     def _facts(self, items: int) -> dict[str, Any]:
         engine: Any = self.crawler.engine
-        # the engine lets go of `start()` at its end; there is no public way to see it
+        # the engine sets `_start` to `None` when `start()` is exhausted; Scrapy has no public attribute for this
         started = self._started or engine._start is None  # noqa: SLF001
         self._start_done = self._start_done or (engine._start is None and not self._start_under_way)  # noqa: SLF001
         return {

@@ -144,7 +144,7 @@ def types_of(node: dict[str, Any]) -> frozenset[str]:
 
 # --- when a posting was published, or ends, in ISO 8601
 
-#: Most characters that are read of a date.
+#: Maximum number of characters that are read of a date.
 MAX_DATE_LENGTH = 200
 _DAY_LENGTH = len("2026-03-01")
 #: Numbers from here on are milliseconds since 1970; smaller ones are seconds.
@@ -317,7 +317,7 @@ def _kind(text: str) -> str:
 
 # --- where a job is, by JSON-LD
 
-#: Most places of one posting; some postings list every branch of the company.
+#: At most this many places of one posting are kept: some postings list every branch of the company.
 MAX_PLACES = 20
 _PARTS = {
     "street": "streetAddress",

@@ -18,7 +18,7 @@ from crawler.job_posting import fields
 from crawler.job_posting.posting import Posting, web_url
 from crawler.job_posting.salary import salary_of
 
-#: Most characters of a broken script that is repaired; a valid one may be longer.
+#: Maximum number of characters of a broken script that is repaired; a valid one may be longer.
 MAX_BROKEN = 500_000
 MAX_OBJECTS = 1000
 _TYPE = "application/ld+json"

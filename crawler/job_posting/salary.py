@@ -100,7 +100,7 @@ def currency_of(name: str | None, country: str | None = None) -> str | None:
 
 # --- what a salary is for: an hour, a day, a week, a month or a year
 
-#: Most characters that are read of a unit.
+#: Maximum number of characters that are read of a unit.
 MAX_PERIOD_LENGTH = 100
 _UNITS: dict[Period, str] = {
     "hour": r"hours?|hrs?|h|stunden?|std|heure|hora|ora|uur|timme|time|godz\w*",
@@ -175,7 +175,7 @@ def _first(text: str) -> Period | None:
 
 # --- salaries as people write them: `€45,000 – €60,000 a year`, `$30/hr`, `bis zu 60k`
 
-#: Most characters that are read of a salary.
+#: Maximum number of characters that are read of a salary.
 MAX_SALARY_LENGTH = 500
 _SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}'\N{RIGHT SINGLE QUOTATION MARK}"
 _SCALES_OF = {

@@ -83,9 +83,9 @@ def _header(line: str) -> tuple[str, str]:
 
 logger = logging.getLogger(__name__)
 
-#: Most bytes of a request's head; even many cookies do not need more.
+#: Maximum number of bytes of a request's head; even many cookies do not need more.
 MAX_HEAD_BYTES = 64 << 10
-#: Most connections at once. Chromium opens up to 32 to a proxy by itself, and WebSockets come on top.
+#: Maximum number of connections at once. Chromium opens up to 32 to a proxy by itself, and WebSockets come on top.
 MAX_CONNECTIONS = 256
 HEAD_SECONDS = 30.0
 RESOLVE_SECONDS = 10.0

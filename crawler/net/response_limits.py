@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from twisted.web.iweb import IResponse
 
 
-#: Most attributes of one tag. libxml2's time grows with their square: 200,000 take half a minute.
+#: Maximum number of attributes of one tag. libxml2's time grows with their square: 200,000 take half a minute.
 MAX_ATTRIBUTES = 512
 #: Bytes up to which a page is not checked: even if all are attributes of one tag, libxml2 takes a tenth of a second.
 _HARMLESS = 32 << 10

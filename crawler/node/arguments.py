@@ -100,7 +100,7 @@ def complete(spider: Spider, arguments: SpiderArguments) -> None:
 
 
 def _set(spider: Spider, name: str, value: Any) -> None:
-    with suppress(AttributeError):  # a property of the spider's
+    with suppress(AttributeError):  # the spider has a property of this name that cannot be set
         setattr(spider, name, value)
 
 

@@ -101,7 +101,7 @@ class BuildPlan(BaseModel):
     #: Bytes that stay free on the disk, and most bytes of an environment.
     keep_free: int = 0
     most_bytes: int = 2 << 30
-    #: Most seconds for the whole build.
+    #: Maximum number of seconds for the whole build.
     seconds: float = 600.0
 
 
@@ -568,7 +568,7 @@ def _make_read_only(venv: Path) -> int:
 _MEMORY, _FILE = 4 << 30, 2 << 30
 #: Seconds between two checks of the clock and the disk.
 _LOOK = 0.5
-#: Most characters of a problem's text, and of the log that is kept.
+#: Maximum number of characters of a problem's text, and of a log.
 _MOST_TOLD, _MOST_LOG = 2000, 256 << 10
 #: Bytes of the cache, above which it is emptied.
 _MOST_CACHE = 4 << 30

@@ -155,7 +155,7 @@ def stored_version(version: str) -> str:
 _FORMAT = 5
 _INFOS = TypeAdapter(list[SpiderInfo])
 NO_SPIDERS = b"[]"
-#: Most bytes of a listing's file: twice what a listing can have (`crawler.node.spawn`).
+#: Maximum number of bytes of a listing's file: twice what a listing can have (`crawler.node.spawn`).
 MAX_LISTING = 16 << 20
 
 

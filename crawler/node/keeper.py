@@ -53,7 +53,7 @@ SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only what is t
 _TASKS = 16
 #: Seconds between two checks of a process that is just being started.
 _MOMENT = 0.0005
-#: Most seconds for looking through all that an attempt has written.
+#: Maximum number of seconds for looking through all that an attempt has written.
 _LONGEST = 30
 
 

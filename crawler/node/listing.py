@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 _PARAMETER = re.compile(r"[^\W_][\w .:-]{0,99}")
 #: Characters of a description.
 _LONGEST_LINE = 1000
-#: Most seconds. Scrapyd gives up earlier; this limit is for the case that Scrapyd was killed.
+#: Maximum number of seconds of this process. Scrapyd gives up earlier; the limit is for the case that Scrapyd was
+#: killed.
 _LONGEST = 90
 #: Variable with the most bytes of memory that this process can have; without it there is no limit.
 MEMORY = "DISCOVERYBOT_LISTING_MEMORY"
@@ -466,7 +467,7 @@ def main() -> None:
         os.setsid()  # everything that the project starts can be ended with the session
     signal.alarm(_LONGEST)
     _limit_memory()
-    # imports leave no garbage, and the search for it would take a tenth of the time
+    # imports leave no garbage, and collecting it would add a tenth to their time
     gc.set_threshold(100_000)
     answer = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,6 @@
-"""Advice about a module that an egg imports and that is missing."""
+"""Modules that an egg imports and that are missing: advice about them, and the distributions that a lenient node may
+add (`ADDABLE`).
+"""
 
 from __future__ import annotations
 

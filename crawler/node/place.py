@@ -19,7 +19,7 @@ from gateway.contract.outbox import open_lock, write_atomically
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings, SettingsError
 
-#: Most nodes on one machine.
+#: Maximum number of nodes on one machine.
 _MOST = 1000
 #: Seconds between two tries to lock a place, and how many tries: a process that checks whether it is taken holds the
 #: lock for some microseconds.

@@ -52,7 +52,7 @@ OWN_PACKAGES = frozenset({"crawler", "gateway", "embedded", "celery_app"})
 RENAMED = "discoverybot_"
 #: Folders of metadata: an egg has the first; wheels, and eggs that contain other distributions, have the others.
 _INFO = re.compile(r"EGG-INFO|.+\.egg-info|.+\.dist-info")
-#: Most bytes of `entry_points.txt`; one entry point takes about a hundred.
+#: Maximum number of bytes of `entry_points.txt`; one entry point takes about a hundred.
 _MAX_ENTRY_POINTS = 1 << 20
 _METADATA = re.compile(r"EGG-INFO|.+\.(egg-info|dist-info|data|libs)")
 _MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w.-]+)?\.(?:py|pyc|so|pyd)")

@@ -26,7 +26,7 @@ OLDEST = Version("3.11")
 FOUND, DOWNLOAD, _NONE = "found", "download", "none"
 #: Folder of downloaded Pythons, inside the folder of all virtual environments.
 BROUGHT = ".pythons"
-#: Most seconds that looking for Pythons takes.
+#: Maximum number of seconds that looking for Pythons takes.
 _LOOK = 60
 
 

@@ -171,7 +171,8 @@ def ended_reason(status: int) -> ProcessDone | ProcessTerminated:
 
 #: Seconds after which a command that imports a project counts as hanging.
 COMMAND_TIMEOUT = 60.0
-#: Most bytes that are kept of stdout (enough to list ten thousand spiders) and of stderr (the end of a traceback).
+#: Maximum number of bytes that are kept of stdout (enough to list ten thousand spiders) and of stderr (the end of a
+#: traceback).
 MAX_OUTPUT = 8 << 20
 MAX_COMPLAINT = 64 << 10
 

@@ -122,8 +122,8 @@ class _Examined(NamedTuple):
     within: float | None
 
 
-#: Most distributions that a lenient node adds to an egg, and most packages that it takes later versions of. Each is
-#: one more installation, and a hostile egg could name another one each time.
+#: At most this many distributions are added to an egg by a lenient node, and so many replaced by later versions. Each
+#: is one more installation, and a hostile egg could name another one each time.
 MOST_GIVEN = 20
 #: A project that was changed within this time is not taken for an old one.
 _LATELY = timedelta(days=365)
@@ -436,7 +436,7 @@ class SpiderLists(Service):
             except (RunnerError, NodeUnfitError) as error:
                 listing = Listing(problem=str(error), reason=reason_behind(error))
             known = self._contents.get(project, version)
-            if known is not None:  # it is of another egg that was deployed meanwhile
+            if known is not None:  # another egg was deployed under this version meanwhile: its spiders count
                 return known.spiders
             if listing.problem:
                 self._contents.problems[project, version] = listing.problem, listing.reason
@@ -568,8 +568,8 @@ def spider_lists(app: Any) -> SpiderLists:
 # --- `catalog.json`: every spider that this node can run, for the tailer to publish
 
 
-#: Most bytes in the catalogue about all versions of one project, and about all projects. It is one file: if it were
-#: too large to be read, no project deployed here later could be crawled.
+#: Maximum number of bytes in the catalogue about all versions of one project, and about all projects. The catalogue
+#: is one file: if it were too large to be read, no project deployed here later could be crawled.
 MOST_OF_A_PROJECT, MOST_OF_ALL = 32 << 20, 128 << 20
 
 

@@ -214,8 +214,8 @@ class AttemptProcess(CrawlProcess):
 
 #: Seconds between two checks whether an orphan has ended.
 WATCH_INTERVAL = 0.5
-#: Most seconds between the making of a mark and the start of its process, with a margin: it may have waited in vain
-#: for a zygote to get warm, and clocks are sometimes corrected.
+#: Maximum number of seconds between the making of a mark and the start of its process, with a margin: the process may
+#: have waited in vain for a zygote to get warm, and clocks are sometimes corrected.
 SPAWN_TIME = WARM_UP + 60.0
 
 

@@ -46,7 +46,7 @@ from gateway.crash_points import state_change
 UNPACKED = "unpacked"
 #: Prefixes of folders that are not complete yet, and of those that are being removed.
 _INCOMING, _REMOVED = ".incoming-", ".removed-"
-#: Most bytes of the file in an attempt's folder that names the code it runs.
+#: Maximum number of bytes of the file in an attempt's folder that names the code it runs.
 _MOST_NOTED = 64 << 10
 
 

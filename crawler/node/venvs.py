@@ -48,8 +48,8 @@ log = Logger()
 _BUILDER = "crawler.node.building"
 #: Seconds for which a deployment waits for a build, which goes on after that.
 WAIT = 60.0
-#: Most builds at the same time: each compiles on two processors. One that takes longer than so many seconds does not
-#: count any more: what is built from source may hang.
+#: Maximum number of builds at the same time: each compiles on two processors. A build that takes longer than
+#: `_LONGEST_TURN` seconds no longer counts, because a build from source may hang.
 _AT_ONCE, _LONGEST_TURN = 2, 60.0
 #: Seconds for which an environment is kept that no version uses (yet): a deployment may have given up waiting for it.
 KEPT_UNUSED = 900.0

@@ -123,7 +123,8 @@ class Logs(website.File):
 
 # --- requests with bodies, which can be large: an egg is never as a whole in memory
 
-#: Most bytes of an upload (the egg and the form around it), of any other request, and of all fields of a form.
+#: Maximum number of bytes of an upload (the egg and the form around it), of any other request, and of all fields of a
+#: form.
 MOST_UPLOAD, MOST_BODY, _MOST_FIELDS = 256 << 20, 16 << 20, 64 << 10
 _MOST_IN_MEMORY = 100_000
 _PIECE = 1 << 18

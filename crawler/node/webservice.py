@@ -49,9 +49,10 @@ log = Logger()
 
 #: Ids of jobs that are not ours. They become file names.
 _JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
-#: Most bytes of a command-line argument. Linux limits its length, and a job with a longer one would vanish.
+#: Maximum number of bytes of a command-line argument. Linux limits its length, and a job with a longer one would
+#: vanish.
 _MAX_ARGUMENT = 100_000
-#: Most bytes of an answer about an egg's spiders, and number of values in the rest of the answer. The platform
+#: Maximum number of bytes of an answer about an egg's spiders, and of values in the rest of the answer. The platform
 #: refuses answers of more than 16 MiB or more than `MAX_ANSWERED` values.
 MOST_TOLD, _OTHER_VALUES = 12 << 20, 100
 _VARIABLES = TypeAdapter(dict[str, str])

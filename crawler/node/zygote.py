@@ -209,7 +209,7 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
 
 # --- the socket to Scrapyd: frames of a length (4 bytes, big-endian) and JSON, with descriptors
 
-#: Most bytes of a frame. A request contains a crawl's command and environment.
+#: Maximum number of bytes of a frame. A request contains a crawl's command and environment.
 MAX_FRAME = 1 << 20
 #: How many descriptors come with each request: one for its output, and its mark. Some requests have more: one to
 #: write the process id into the mark, which the crawl's own code must not have, and a pipe with the variables, which

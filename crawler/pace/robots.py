@@ -32,10 +32,11 @@ logger = logging.getLogger(__name__)
 
 _SCRAPYS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 _SCRAPYS_ORDER = 100
-#: Most seconds of a `Crawl-delay` that are obeyed. Bing's documentation allows 1 to 30. A longer delay would in
-#: effect forbid the crawl, and sites have `Disallow` for that.
+#: Maximum number of seconds of a `Crawl-delay` that are obeyed. Bing's documentation allows 1 to 30. A longer delay
+#: would in effect forbid the crawl, and sites have `Disallow` for that.
 MOST_DELAY = 30.0
-#: Most hosts whose delays and licenses are in the crawl's stats: https://rslstandard.org/guide/robots-txt
+#: Maximum number of hosts whose delays and licenses are in the crawl's stats:
+#: https://rslstandard.org/guide/robots-txt
 MOST_HOSTS = 20
 CRAWL_DELAY, LICENSE = "discoverybot/crawl_delay/", "discoverybot/license/"
 #: Blanks are `[ \t]` and not `\s`, which also matches line ends: a page of empty lines would take hours.

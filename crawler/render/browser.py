@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Most starts of the browser in one crawl. If it has ended that often, it would not survive the next page either.
+#: Maximum number of starts of the browser in one crawl. If it has ended that often, it would not survive the next
+#: page either.
 MAX_STARTS = 5
 START_SECONDS = 60.0
 _FOLDER = "dbot-"

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Most seconds for `wait_for`; it also gets at most half of the page's time.
+#: Maximum number of seconds for `wait_for`; it also gets at most half of the page's time.
 WAIT_SECONDS = 30.0
 #: Seconds for the `load` event, and then for the scripts' own requests, before the page is taken as it is.
 LOAD_SECONDS = 15.0
 QUIET_SECONDS = 5.0
 #: A page is quiet after so many seconds without a request (as for Playwright's `networkidle`).
 QUIET_FOR = 0.5
-#: Most seconds to wait for new content after a round of scrolling.
+#: Maximum number of seconds to wait for new content after a round of scrolling.
 SCROLL_SECONDS = 10.0
 #: After this many rounds of scrolling without new content, scrolling ends.
 ROUNDS_IN_VAIN = 2

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 #: Key of a request's meta whose page is a `PageView`.
 VIEW = "render_view"
 CLOSE_SECONDS = 2.0
-#: Most seconds for opening a page in a running browser. It never opens if its process has just died.
+#: Maximum number of seconds for opening a page in a running browser. It never opens if its process has just died.
 OPEN_SECONDS = 15.0
 LAST_WORDS_SECONDS = 1.0
 _ENDED = "the browser has ended"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Most pages of our spiders that are open at once; each has a process of its own.
+#: Maximum number of pages of our spiders that are open at once; each has a process of its own.
 PAGES_AT_ONCE = 4
 #: Seconds for starting the browser and opening the page, in addition to the page's own time.
 OPENING_SECONDS = 60.0

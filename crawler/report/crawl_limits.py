@@ -83,7 +83,7 @@ class PageLimit:
         if not limit and allowed is None:
             raise NotConfigured
         self._crawler = crawler
-        #: Most pages of all attempts that continue one another; and most of this attempt, by its key's budget.
+        #: Maximum number of pages of all attempts that continue one another, and of this attempt by its key's budget.
         self._most = limit or math.inf
         self._allowed = math.inf if allowed is None else allowed
         self._limit = min(self._most, self._allowed)

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 COUNTED = "discoverybot_counted"
 #: The logger that reports requests as given up. Most of these requests have a group of their own.
 _RETRIES = "scrapy.downloadermiddlewares.retry"
-#: Most given-up requests that are remembered, because they may still get a group of their own.
+#: At most this many given-up requests are remembered, because they may still get a group of their own.
 _GIVEN_UP = 64
-#: Most frames of a traceback that are read.
+#: At most this many frames of a traceback are read.
 _FRAMES = 5000
 _URL = re.compile(r"https?://[^\s<>\"']+")
 #: Placeholders in a log message.

@@ -72,7 +72,7 @@ _OF_THE_CODE = (
     *(SyntaxError, TypeError, ValueError),
 )
 _WITHOUT_NETWORK = frozenset({"builtins", "pydantic_core"})
-#: Most exceptions of a chain that are read. A project can link exceptions to a ring.
+#: At most this many exceptions of a chain are read. A project can link exceptions to a ring.
 _LONGEST_CHAIN = 20
 
 

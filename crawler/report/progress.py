@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Most errors in the report; the log has them all.
+#: Maximum number of errors in the report; the log has them all.
 ERRORS_KEPT = 10
-#: Most characters of the reason why an item could not be written.
+#: Maximum number of characters of the reason why an item could not be written.
 LONGEST_REASON = 500
-#: Most characters of each text in the report: projects raise errors with a whole page in them.
+#: Maximum number of characters of each text in the report: projects raise errors with a whole page in them.
 LONGEST_TEXT = 2000
 PROGRESS_SECONDS = 1.0
 #: Scrapy's own finish reason for an item limit, which other tools know.

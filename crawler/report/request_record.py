@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Most characters of a URL, and of a reason, that are recorded.
+#: Maximum number of characters of a URL, and of a reason, that are recorded.
 LONGEST_URL = 2000
 LONGEST_REASON = 500
 #: Key in a request's `meta` with the URL of the page that led to it. Retries, redirects and later attempts keep it.

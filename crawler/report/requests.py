@@ -110,7 +110,7 @@ class CountingDownloader(Downloader):
 
 # --- signs of life for the node: the log of a busy crawl can be silent
 
-#: Most seconds between two signs, and the least number of signs within the time limit of a stall.
+#: Maximum number of seconds between two signs, and minimum number of signs within the time limit of a stall.
 EVERY = 1.0
 SIGNS = 10
 

@@ -118,7 +118,7 @@ PRELOAD = ("dateparser.date",)
 #: Finish reason of a crawl that has all the postings that were wanted.
 REASON = "results_wanted"
 GONE = frozenset({404, 410})
-#: Most times that an infinite result page is scrolled if the parameters do not limit that.
+#: Maximum number of times that an infinite result page is scrolled if the parameters do not limit that.
 MAX_SCROLLS = 100
 #: After this many postings' own pages without anything new, the others are read from the result pages alone.
 PAGES_IN_VAIN = 2

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 PRELOAD = ("re2",)
 Format = Literal["markdown", "html", "raw_html", "links"]
-#: Most bytes of each text of an item, and of its links: MongoDB has room for 16 MB.
+#: Maximum number of bytes of each text of an item, and of its links: MongoDB has room for 16 MB.
 MAX_BYTES = 3_000_000
 MAX_LINKS = 5000
-#: Most pages that are taken from sitemaps if the crawl has no limit: they are all in memory.
+#: Maximum number of pages that are taken from sitemaps if the crawl has no limit: they are all in memory.
 MAX_NAMED_PAGES = 100_000
 #: Content types whose text is used as Markdown.
 _PLAIN = frozenset({"text/plain", "text/markdown", "application/json", "text/csv"})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 PRELOAD = ("re2",)
-#: Most links of each kind that an item lists; its counts include all links.
+#: Maximum number of links of each kind that an item lists; its counts include all links.
 MAX_LINKS = 1000
 _FIRST_ERROR_STATUS = 400
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 #: Key in the meta of requests that may leave the site: start URLs, wherever they lead, and checks of external links.
 MAY_LEAVE = "may_leave_site"
-#: Most pages of a crawl that follows all links and has no limit of its own. Calendars and filters never end.
+#: Maximum number of pages of a crawl that follows all links and has no limit of its own. Calendars and filters never
+#: end.
 MOST_PAGES = 10_000
 _LIMITS = (MAX_PAGES, MAX_ITEMS)
 OK = range(200, 300)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 PRELOAD = ("re2",)
-#: Most levels of nested indexes. The protocol allows none; some sites have two.
+#: Maximum number of levels of nested indexes. The protocol allows none; some sites have two.
 MAX_NESTING = 4
-#: Most sitemaps that are taken from one robots.txt.
+#: Maximum number of sitemaps that are taken from one robots.txt.
 MAX_NAMED = 1000
 _SITEMAP_PATH = re.compile(r"\.(?:xml|txt)(?:\.gz)?$|sitemap[^/]*$", re.IGNORECASE)
 #: Keys in a request's meta: how many indexes led there, and the item that waits for its page's answer.
@@ -180,11 +180,11 @@ class SitemapSpider(SitemapWalker):
 
 # --- the file: XML (a sitemap or an index) or plain text, gzipped or not. See sitemaps.org/protocol.html.
 
-#: Most bytes of a sitemap when unpacked: the protocol's own limit.
+#: Maximum number of bytes of a sitemap when unpacked: the protocol's own limit.
 MAX_BYTES = 50 << 20
 _GZIP = b"\x1f\x8b\x08"
 _ENTRIES = {"url": False, "sitemap": True}
-#: Most alternates of one page; there are not many more languages on the web.
+#: Maximum number of alternates of one page; there are not many more languages on the web.
 _MAX_ALTERNATES = 500
 
 

@@ -42,7 +42,8 @@ class Batch:
         self.size += size
 
 
-#: Documents ready to be sent, each with its size in bytes; `None` where other commands may work in between.
+#: Documents ready to be sent, each with its size in bytes. A `None` between them is a point at which the server may
+#: run other commands.
 Outflow = Iterator[tuple[Any, int] | None]
 
 

@@ -80,8 +80,8 @@ class Writes:
         return matched, modified, self._upsert(db, name, query, update)
 
     def _update_all(self, collection: Collection | None, search: Search, update: Update) -> Steps:
-        """Update all matches, each once: the walk may visit a document again whose update has moved
-        it in the index.
+        """Update every match once. After an update has moved a document in the index, the walk may come to it
+        again.
         """
         changed: set[int] = set()
         matched = modified = 0

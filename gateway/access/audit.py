@@ -148,7 +148,8 @@ log = structlog.get_logger()
 
 #: Seconds between two writes.
 INTERVAL = 0.5
-#: The most entries that wait in memory. If there are more, the oldest are dropped, and the log says how many.
+#: Maximum number of entries that wait in memory. If there are more, the oldest are dropped, and the log says how
+#: many.
 MOST = 20_000
 #: How many entries are written at once.
 _BATCH = 500

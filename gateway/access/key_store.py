@@ -32,12 +32,12 @@ from gateway.stores.mongo import Document, Repeating
 #: A key's last use is recorded at most this often. It only shows which keys are not needed; the audit log has all
 #: calls.
 USE_NOTED_EVERY = timedelta(minutes=10)
-#: The most ended sessions that are remembered per key. If there are more, those that expire first are dropped, and
-#: are valid again until they expire.
+#: Maximum number of ended sessions that are remembered per key. If there are more, those that expire first are
+#: dropped, and are valid again until they expire.
 MOST_ENDED = 1000
 _KEY = TypeAdapter(ApiKey)
 _APART = frozenset({"id", "ended_sessions", "budget", "projects"})
-#: The most projects that one key can be limited to, and how many known ones an error names.
+#: Maximum number of projects that one key can be limited to, and of known projects that an error names.
 MOST_PROJECTS, _NAMED = 20, 10
 
 

@@ -19,7 +19,7 @@ from gateway.errors import ConflictError, ViewNotFoundError
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating, mongo_errors
 
-#: The most views that one user can save.
+#: Maximum number of views that one user can save.
 MOST_VIEWS = 100
 #: The user id of views while there are no keys.
 OPERATOR = ""

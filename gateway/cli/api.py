@@ -44,7 +44,7 @@ def of_status(status: str) -> ExitCode:
     return _OF_STATUS.get(status, ExitCode.ERROR)
 
 
-#: Most seconds of a call, even while a platform is starting. Streams and files have limits of their own.
+#: Maximum number of seconds of a call, even while a platform is starting. Streams and files have limits of their own.
 _TIMEOUT = 30.0
 #: How many times a call that is safe to repeat is tried if its answer is lost.
 _TRIES = 3

@@ -13,7 +13,7 @@ import typer
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.terminal import Record, counted, err, out, print_json, program, visible
 
-#: Most refused jobs that are named.
+#: At most this many refused jobs are named.
 _FIRST = 5
 
 

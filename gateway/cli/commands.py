@@ -21,9 +21,9 @@ from gateway.cli.help import HELP, CliCommand, CliGroup
 from gateway.cli.options import JSON, URL, argument, flag, spelled, taking
 from gateway.cli.terminal import Cell, Record, err, gateway_url, given, new_table, out, print_json, program, visible
 
-#: Most pages of a list that are searched for an abbreviated id.
+#: Maximum number of pages of a list that are searched for an abbreviated id.
 _MOST_PAGES = 20
-#: Most ids that are named if several begin alike.
+#: At most this many ids are named if several begin alike.
 _MOST_NAMED = 10
 #: Seconds that the shell waits for completions.
 _COMPLETION_TIME = 2

@@ -51,7 +51,7 @@ from gateway.sites.site import OPERATOR
 _TYPE_STYLES = {"new": "green", "changed": "yellow", "removed": "red"}
 _STATE_STYLES = {"published": "green", "held": "yellow", "paused": "yellow", "failed": "red"}
 _STATES = ("planned", "published", "held", "paused", "rejected", "superseded", "skipped", "failed")
-#: Most characters of a value in the line of a change.
+#: Maximum number of characters of a value in the line of a change.
 _SHOWN = 40
 #: Items and changes that are read at a time.
 _PAGE = 500
@@ -478,7 +478,7 @@ def changes(
     _go_on(feed, more, "")
 
 
-#: Most changes that are printed unless more are asked for.
+#: Maximum number of changes that are printed unless more are asked for.
 _FEW = 200
 
 

@@ -38,7 +38,7 @@ _PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TIMEOUT = 5
 _LOW_DISK = 1 << 30
-#: Most unreadable documents, and most processes of an older version, that are named.
+#: At most this many unreadable documents, and as many processes of an older version, are named.
 _MOST_NAMED = 20
 _AT_LEAST = (3, 11)
 

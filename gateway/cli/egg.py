@@ -311,7 +311,7 @@ def _followed(paths: list[Path]) -> Iterator[Path]:
 
 # --- the project's own build backend, run in a copy because it may leave files of its own
 
-#: Most seconds that it may take.
+#: Maximum number of seconds for a project's build backend.
 _LONGEST = 180
 _SAID = re.compile(r"[╰─▶├│×]+|\x1b\[[0-9;]*m")
 _MOST_SAID = 300

@@ -17,7 +17,7 @@ _TURN, _AGAIN = 20.0, 1.0
 @taking(
     NODES.parameter("name"),
     flag("wait", "Wait until its last crawl has ended and everything is shipped. Then its machine can be removed."),
-    option("timeout", "Most seconds to wait; after that the exit code is 1. Default: no limit.", kind=float, min=0),
+    option("timeout", "Seconds to wait; after that the exit code is 1. Default: no limit.", kind=float, min=0),
     JSON,
     URL,
 )

@@ -109,7 +109,7 @@ def delete_project(*, name: str, version: str | None, yes: bool, as_json: bool, 
 
 # --- `discoverybot deploy`: put a Scrapy project, or an egg, on every crawl node
 
-#: Most bytes that the gateway accepts.
+#: Maximum number of bytes that the gateway accepts.
 _MAX_EGG = 64 << 20
 #: Seconds between two checks of the progress.
 _LOOK = 1

@@ -27,7 +27,7 @@ class EggBuildError(Exception):
     """The folder is no Scrapy project, or the file no egg; the message says what is missing."""
 
 
-#: Most seconds in which uv reads a lock.
+#: Maximum number of seconds in which uv reads a lock.
 _EXPORT = 60
 _SCRAPINGHUB, _PYPROJECT, _PIPFILE = "scrapinghub.yml", "pyproject.toml", "Pipfile"
 
@@ -217,7 +217,7 @@ def _stack(folder: Path) -> str:
 
 # --- requirements.txt, and the files that it names
 
-#: Most levels of files that name other files.
+#: Maximum number of levels of files that name other files.
 _DEEPEST = 10
 _FILE = re.compile(r"(?:-r|--requirement)[= ]*(?P<name>[^#]+?)\s*(?:#.*)?")
 #: `-e ./lib`, `../lib[extra]`, `lib @ file:./lib`, `lib-1.0-py3-none-any.whl`; and what `pip freeze` says of packages
@@ -465,7 +465,9 @@ def _of_tables(file: Path, tables: dict[str, Any], version: Callable[[str], str]
 
 
 def _poetry_range(text: str) -> str:
-    """The range in the form of PEP 440: `^3.11` is `>=3.11,<4`, `~3.11` is `>=3.11,<3.12`. Empty for any version."""
+    """The range in the form of PEP 440: `^3.11` is `>=3.11,<4`, `~3.11` is `>=3.11,<3.12`. Empty if any version will
+    do, or if the range has alternatives (`||`).
+    """
     parts = [part.strip() for part in text.split(",") if part.strip() not in {"", "*"}]
     found = ",".join(map(_poetry_part, parts))
     return _range(found) if "||" not in text else ""

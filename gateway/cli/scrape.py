@@ -14,7 +14,7 @@ from gateway.cli.options import LEVEL, URL, argument, flag, option, taking
 from gateway.cli.resources import SITES
 from gateway.cli.terminal import Record, counted, err, gateway_url, given, new_table, out, program
 
-#: Most seconds that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and some more.
+#: Maximum number of seconds that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and some more.
 _PATIENCE = 630.0
 #: Results shown in a table.
 _SHOWN = 25

@@ -111,7 +111,7 @@ Record = dict[str, Any]
 Cell = Callable[[Record], Any]
 
 
-#: Most characters of an id that are shown. Commands accept the beginning of an id.
+#: Maximum number of characters of an id that are shown. Commands accept the beginning of an id.
 ID_SHOWN = 8
 #: Columns of space between two columns; least width of a column that can shrink; the same for the last column.
 _GAP, _LEAST, _LAST = 2, 10, 12

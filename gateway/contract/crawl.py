@@ -354,7 +354,7 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
             "Timeout (s)",
             "Stop after this many seconds.",
             most=7 * 24 * 3600,
-            about="The most seconds that one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default"
+            about="How many seconds one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default"
             ", or what the project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.",
         ),
     ] = 3600

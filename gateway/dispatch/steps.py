@@ -35,7 +35,7 @@ _REMEMBERED = 300.0
 _SHARED = 1.0
 
 
-#: The most seconds that a round may get.
+#: Maximum number of seconds that a round may get.
 _LONGEST_ROUND = 60.0
 
 

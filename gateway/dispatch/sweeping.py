@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 #: How many resources that blocked jobs wait for are read in one run of a step.
 SWEEP_BATCH = 200
-#: The most jobs that one run decides on. It handles one after the other, as long as it has time.
+#: Maximum number of jobs that one run decides on. It handles one after the other, as long as it has time.
 DECIDED = 1000
 #: Seconds between two deletions of unheld resources. It is long, because a user's next crawl often holds them again.
 FORGET_SECONDS = 60.0

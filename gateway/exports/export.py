@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from gateway.errors import ExportPlaceError
 from gateway.items.tables import require_format
 
-#: Most exports of one dataset or schedule.
+#: Maximum number of exports of one dataset or schedule.
 MAX_EXPORTS = 5
 #: What every file system, bucket and shell takes as it is. No name begins with a dot, so none leads upwards.
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._=-]{0,99}"
@@ -76,7 +76,8 @@ class ExportPlaces:
 
     def require(self, user_id: str, orders: Exports, field: str = "exports") -> None:
         """Raises `ExportPlaceError` for a place that is not allowed, and `ExtraMissingError` for a format that cannot
-        be written here. `field` names the orders.
+        be written here. `field` is the request field that has the orders; the error names a place in it, such as
+        `exports.0.to`.
         """
         for number, order in enumerate(orders):
             self.url(user_id, order.to, f"{field}.{number}.to")

@@ -97,7 +97,7 @@ class TableWriter(Protocol):
     def close(self) -> None: ...
 
 
-#: The most rows of a sheet of Excel, without the row with the names of the columns.
+#: Maximum number of rows of a sheet of Excel, without the row with the names of the columns.
 XLSX_ROWS = 1_048_575
 #: A cell holds this many UTF-16 units. Longer text is cut, and ends with `CUT`.
 _CELL = 32_767

@@ -48,7 +48,7 @@ _ASK_AGAIN = 60
 _DAY = timedelta(days=1)
 #: How often a change is tried while others change the same document.
 _TRIES = 50
-#: The most that is counted for an attempt. A hostile spider may report any number.
+#: The largest amount that is counted for an attempt. A hostile spider may report any number.
 _MOST = 1 << 50
 
 

@@ -331,7 +331,7 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
             "How often a failed crawl is retried.",
             least=0,
             most=20,
-            about="The most retries after failures; `MAX_RETRIES` by default.",
+            about="Maximum number of retries after failures; `MAX_RETRIES` by default.",
         ),
     ] = 3
     priority: Annotated[

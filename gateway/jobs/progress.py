@@ -17,7 +17,7 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating, of_job
 
-#: The most points of one attempt. If there are more, every second point is dropped.
+#: Maximum number of points of one attempt. If there are more, every second point is dropped.
 MOST_POINTS = 240
 #: How many series are deleted at a time.
 _BATCH = 1000

@@ -336,8 +336,8 @@ class JobQueries:
         return JobPoints(points, is_sample=is_many or len(points) < len(found))
 
     def _sample(self, wanted: JobFilter, most: int) -> list[JobPoint]:
-        """A sample of about `most` jobs; fewer if more than `LOOKED_FOR_POINTS` times as many would have to be looked
-        at. It looks at a small share of all jobs first, and at larger ones until it finds enough.
+        """A sample of about `most` jobs. It reads a small share of all jobs, and enlarges the share until it has
+        found enough or has looked at about `LOOKED_FOR_POINTS * most` jobs; the sample is then smaller.
         """
         conditions = [_only_checked([{"$and": _span(wanted, None)}]), *_checked(wanted, [])]
         jobs = max(self._jobs.estimated_document_count(), 1)

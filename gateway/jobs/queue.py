@@ -69,7 +69,8 @@ class JobDocuments(SetAside[Job]):
 
 #: How many steps a job's history keeps; later steps replace the oldest.
 MOST_STEPS = 50
-#: The most characters of a job's message, and of a step's message. Texts from a node or a spider can be longer.
+#: Maximum number of characters of a job's message, and of a step's message. Texts from a node or a spider can be
+#: longer.
 MAX_MESSAGE, MAX_STEP_MESSAGE = 5000, 500
 #: How many signals may wait in a job until a worker announces them; later signals replace the oldest.
 MOST_SIGNALS = 20
@@ -131,7 +132,7 @@ _BY_PARTITION = [("lane", ASCENDING), ("rank", ASCENDING)]
 _STEP = 4
 #: After a step that found no job that fits, partitions only are read, of this many jobs at once.
 _LONG_STEP = 500
-#: The most queries with which `blocked_for` looks for resources.
+#: Maximum number of queries with which `blocked_for` looks for resources.
 _STEPS = 50
 
 

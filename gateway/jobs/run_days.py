@@ -29,7 +29,8 @@ from gateway.stores.mongo import Document, Repeating
 
 #: How long sums are kept.
 SUMS_KEPT = timedelta(days=400)
-#: The most that a job adds to each number, so that a day's sum of a million jobs fits into MongoDB's 64 bits.
+#: The largest amount that a job adds to each number, so that a day's sum of a million jobs fits into MongoDB's 64
+#: bits.
 MOST_ADDED = 1 << 40
 #: Durations are counted in this many logarithmic steps per doubling, so their median is accurate to 9 %.
 STEPS = 4

@@ -54,7 +54,7 @@ MAX_WEBHOOKS = 20
 CANCEL_SECONDS = 5
 #: Seconds after which an accepted attempt is posted again if nothing was heard of it.
 SILENCE_SECONDS = 5
-#: The most bytes that are recorded about an attempt's end. Workers read many whole jobs at once.
+#: Maximum number of bytes that are recorded about an attempt's end. Workers read many whole jobs at once.
 MAX_FACTS = 192 << 10
 #: What may have stopped an attempt because it was given up as lost.
 _GIVEN_UP = frozenset({"cancel", "shutdown"})

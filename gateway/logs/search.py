@@ -33,7 +33,7 @@ from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Job
 from gateway.logs.store import ChunkOutline, LineCounts, LogChunk, LogStore, count_lines, live_entries
 
-#: The most segments of an index. If there are more chunks, a segment stands for several of them.
+#: Maximum number of segments of an index. If there are more chunks, a segment stands for several of them.
 MAX_SEGMENTS = 2000
 MAX_TEXT = 200
 BEGIN, END = Position(0, 0), Position(999_999, 999_999_999_999_999)

@@ -26,7 +26,8 @@ from gateway.logs.volume import LevelLines, LogVolume, coarsened
 from gateway.stores.mongo import Document, Repeating, of_job
 from gateway.stores.redis import job_channel, log_stream
 
-#: The most bytes of a chunk before compression. Larger ones are not decompressed: they may be decompression bombs.
+#: Maximum number of bytes of a chunk before compression. Larger ones are not decompressed: they may be decompression
+#: bombs.
 MAX_CHUNK = 4 << 20
 #: Chunks deleted, or read, at a time.
 _BATCH = 200
@@ -36,7 +37,8 @@ _OUTLINED = 5000
 
 #: Number of lines by logger (empty for lines without one) and level.
 LineCounts = Mapping[tuple[str, str], int]
-#: The most pairs of logger and level for which a chunk's counts are stored: a spider may use any number of names.
+#: Maximum number of pairs of logger and level for which a chunk's counts are stored: a spider may use any number of
+#: names.
 _MAX_COUNTS = 100
 
 

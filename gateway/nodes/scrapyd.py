@@ -28,10 +28,10 @@ from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnrea
 CALL_SECONDS = 8.0
 #: The same for posting an attempt. If there is no answer by then, the node is asked whether it has taken the attempt.
 POST_SECONDS = 5.0
-#: The most bytes of an answer: to `question`, to other calls, and to the delivery of an egg, where the answer may
-#: describe thousands of spiders.
+#: Maximum number of bytes of an answer: to `question`, to other calls, and to the delivery of an egg, where the
+#: answer may describe thousands of spiders.
 MAX_SHORT_ANSWER, MAX_ANSWER, MAX_DELIVERY_ANSWER = 16 << 10, 1 << 20, 16 << 20
-#: The most characters of a refusal, which becomes part of the job's document.
+#: Maximum number of characters of a refusal, which becomes part of the job's document.
 _MAX_MESSAGE = 2000
 #: Seconds that an upload may take: Scrapyd imports each spider of an egg before it answers.
 DEPLOY_SECONDS = 120.0

@@ -22,9 +22,9 @@ from gateway.contract.written_files import passive_type
 from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, NotFoundError
 from gateway.nodes.scrapyd import CALL_SECONDS, PLAINLY, authorities, content_of, understood
 
-#: The most bytes of one answer. For a larger log or file of items, a client must ask for a `Range`.
+#: Maximum number of bytes of one answer. For a larger log or file of items, a client must ask for a `Range`.
 MAX_BYTES = 1 << 30
-#: The most seconds that one answer may take.
+#: Maximum number of seconds that one answer may take.
 MAX_SECONDS = 600
 #: Seconds for each read, and for getting a connection.
 _TIMEOUT = httpx2.Timeout(CALL_SECONDS, connect=3.0)

@@ -35,9 +35,9 @@ from gateway.stores.mongo import mongo_errors
 
 #: How many schemas' validators are kept in memory; each spider of each version has a schema.
 _KEPT_VALIDATORS = 256
-#: The most bytes of JSON of the schema that a spider declares for its parameters.
+#: Maximum number of bytes of JSON of the schema that a spider declares for its parameters.
 MAX_SCHEMA = 128 << 10
-#: The most characters of a sent value, and of a whole message, that an error contains.
+#: Maximum number of characters of a sent value, and of a whole message, that an error contains.
 _SHOWN_VALUE = 100
 _SHOWN_MESSAGE = 400
 _URL = "http-url"

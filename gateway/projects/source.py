@@ -17,7 +17,7 @@ from typing import NamedTuple
 #: them.
 _ENDINGS = frozenset({".py", ".cfg", ".toml", ".txt", ".json", ".yaml", ".yml"})
 _METADATA, _KEPT = "EGG-INFO/", "EGG-INFO/requirements.txt"
-#: The most bytes of all texts together, the most bytes of one text, and the most texts.
+#: Maximum number of bytes of all texts together, of bytes of one text, and of texts.
 MOST_BYTES, LONGEST, MOST_FILES = 256 << 10, 64 << 10, 100
 #: An egg with more bytes than this is buffered in a temporary file while it is read.
 _IN_MEMORY = 4 << 20

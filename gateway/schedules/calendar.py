@@ -18,9 +18,10 @@ from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore
 from gateway.stores.documents import cursor_of
 from gateway.stores.mongo import mongo_errors
 
-#: Most days between the two times.
+#: Maximum number of days between the two times.
 MAX_DAYS = 31
-#: Most past, and most coming, occurrences of one schedule: enough for hourly runs in a week of any time zone.
+#: At most this many past, and as many coming, occurrences of one schedule are shown: enough for hourly runs in a week
+#: of any time zone.
 MAX_OCCURRENCES = 200
 #: Seconds after which a page ends. A cron expression can name a day that comes once in 28 years, which takes long to
 #: find.

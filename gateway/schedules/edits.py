@@ -27,7 +27,7 @@ from gateway.schedules.schedule import Overlap, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.mongo import Document, mongo_errors
 
-#: Most rounds in which edits and beats may overtake each other; more rounds mean that something else is wrong.
+#: How often edits and beats may overtake each other; more often would mean that something else is wrong.
 _MAX_ROUNDS = 20
 _EDITABLE = frozenset(
     {"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key", "budget_key"}

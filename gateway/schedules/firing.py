@@ -46,7 +46,7 @@ from gateway.schedules.store import Advance, LedgerStore, ScheduleStore
 
 log = structlog.get_logger()
 
-#: Most rounds in which beats and edits may overtake each other; more rounds mean that something else is wrong.
+#: How often beats and edits may overtake each other; more often would mean that something else is wrong.
 _MAX_ROUNDS = 20
 _KINDS = {Decision.RUN: LedgerKind.FIRED, Decision.SKIP: LedgerKind.SKIPPED, Decision.MISS: LedgerKind.MISSED}
 
@@ -262,7 +262,7 @@ LEFT_OVER_SECONDS, UNNOTED_SECONDS = 3.0, 10.0
 TICK_BUDGET = 1.5
 #: A schedule whose user has reached a quota is not fired again before this time has passed.
 QUOTA_REST = timedelta(seconds=5)
-#: Most schedules that are still due and are counted.
+#: Schedules that are still due are counted up to this number.
 _MAX_COUNTED = 10_000
 
 

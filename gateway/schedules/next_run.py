@@ -143,7 +143,7 @@ class _Walk(CronSim):
 
     def __init__(self, expression: str, moment: datetime, last: Date) -> None:
         super().__init__(expression, moment)
-        # days of the zone begin up to a day earlier or later than those of UTC
+        # `last` is a day in UTC; a local day begins up to a day earlier or later, so the walk covers one day more
         self._end = last + _DAY if last < Date.max else last
 
     def advance_hour(self) -> bool:
@@ -256,7 +256,7 @@ INTERVAL_JITTER = 0.1
 MAX_JITTER = 0.5
 #: Dates in or after this year are refused.
 LAST_YEAR = 2200
-#: Most missed occurrences of a cron expression that are counted.
+#: Missed occurrences of a cron expression are counted up to this number.
 MAX_COUNTED = 1000
 
 

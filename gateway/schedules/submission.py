@@ -28,7 +28,7 @@ from gateway.schedules.schedule import CatchUp, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import mongo_errors
 
-#: Most rounds in which two requests may replace each other; more rounds mean that something else is wrong.
+#: How often two requests may replace each other; more often would mean that something else is wrong.
 _MAX_ROUNDS = 20
 
 

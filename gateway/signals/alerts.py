@@ -82,7 +82,7 @@ class Alert(BaseModel, extra="ignore", populate_by_name=True):
     usual: float | None = None
     told: bool = False
     told_at: datetime | None = None
-    #: The type of the event that is being sent to its receivers; absent once the calls are stored.
+    #: The type of the event whose deliveries are still to be stored; `None` if there is none.
     telling: EventType | None = None
     #: How many reminders were sent since it began.
     reminded: int = 0

@@ -357,7 +357,7 @@ class Endpoints:
             return
         check_url("url", url, self._webhook_networks, "WEBHOOK_ALLOW_NETWORKS")
 
-    # --- what comes of calls
+    # --- the outcomes of calls
 
     def called(self, endpoint: Endpoint, problem: str | None, *, is_last: bool) -> None:
         """Store the outcome of a call. The endpoint is disabled if it asked for no further calls, or if all of its

@@ -36,8 +36,8 @@ from gateway.tailer.outbox import AttemptFolder, LogPosition, started_at
 
 
 class LogPiece(NamedTuple):
-    """Complete entries; `data` is exactly their bytes. They are split (`entries`) only where they are shipped one by
-    one, because there may be as many entries as bytes.
+    """Complete entries; `data` is exactly their bytes. Use `entries` only to ship them singly: a piece of empty lines
+    has as many entries as bytes.
     """
 
     data: bytes

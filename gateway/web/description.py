@@ -105,7 +105,7 @@ def _access(scope: Scope | None) -> dict[str, Any]:
 
 
 def _name_properties(schema: Any) -> None:
-    """Say what the values of an object with names of a pattern are: no generator reads `patternProperties`."""
+    """Replace `patternProperties`, which no generator reads, by `additionalProperties` and `propertyNames`."""
     if isinstance(schema, dict):
         if schema.get("type") == "object" and "patternProperties" in schema:
             ((pattern, values),) = schema.pop("patternProperties").items()

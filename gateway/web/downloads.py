@@ -165,7 +165,7 @@ class RowsTable:
 
     _pages: RowPages
     _table: TableFile
-    #: Most rows.
+    #: Maximum number of rows.
     _limit: int | None
 
     def __attrs_post_init__(self) -> None:

@@ -30,7 +30,7 @@ require_names(
 )
 log = structlog.get_logger("gateway.web")
 
-#: Most bytes of a request's line and all its header lines, trailers included.
+#: Maximum number of bytes of a request's line and all its header lines, trailers included.
 MAX_HEAD_BYTES = 64 << 10
 MAX_HEADERS = 100
 #: Seconds until the headers are complete: from the connection on, or from the first byte of a further request.

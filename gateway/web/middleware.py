@@ -323,7 +323,7 @@ def _facts(scope: Scope, status: int, made: dict[str, str]) -> dict[str, Any]:
 
 #: Fields that change with each change.
 _ALWAYS_DIFFERENT = frozenset({"rev", "updated_at"})
-#: Most fields that an entry has the changes of.
+#: An entry has the changes of at most this many fields.
 _MOST_CHANGES = 20
 
 

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 #: The shortest pause between two ticks, in seconds. Occurrences that become due within it are fired together.
 SHORTEST_PAUSE = 0.02
-#: The most seconds that a tick may take while MongoDB is slow. During a tick the beat writes no heartbeat.
+#: Maximum number of seconds that a tick may take while MongoDB is slow. During a tick the beat writes no heartbeat.
 _LONGEST_TICK = 12.0
 
 

@@ -884,7 +884,7 @@ class ErrorGroupRecord(Record):
     """When somebody said last that it is repaired."""
     resolved_by: str | None
     resolved_version: str | None
-    """The version that has the repair, as they said."""
+    """The version with the repair, as named by whoever resolved it."""
     back: ErrorGroupRun | None
     """The run that has had it again after that."""
     example: ErrorGroupExample
@@ -921,7 +921,7 @@ class ErrorGroupExample(Record):
     job_id: str
     attempt: int
     text: str
-    """As it was, up to 500 characters."""
+    """The message with its values, up to 500 characters."""
     url: str
     """The page that it is about; empty if that is not known."""
     at: datetime | None
@@ -930,6 +930,8 @@ class ErrorGroupExample(Record):
 
 
 class ErrorGroupMarkedRun(Record):
+    """A run of the group's spider, and what it means for the group."""
+
     job_id: str
     version: str | None
     """Of the project; `null` if the crawl named none."""

@@ -27,7 +27,7 @@ class ApiError(DiscoveryBotError):
     ) -> None:
         #: The HTTP status.
         self.status = status
-        #: The gateway's code, which programs go by, such as `job_not_found`; a release may have new ones.
+        #: The error code, such as `job_not_found`, for programs to branch on. New releases may add codes.
         self.code = str(error.get("code", "http_error"))
         #: What is wrong, for people.
         self.message = str(error.get("message", f"the answer is {status}"))

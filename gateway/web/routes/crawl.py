@@ -198,7 +198,8 @@ async def create_crawl(
     streams = EVENT_STREAM in request.headers.get("accept", "")
     if streams:
         parts.answers.take()
-    # the caller and the id are read here, as each dependency takes time: see `_admit` in gateway.web.dependencies
+    # the caller and the request id are read from `request` and not injected, because each FastAPI dependency costs
+    # time: see `_admit` in gateway.web.dependencies
     order = await order_of(body, query, caller_of(request), parts)
     order = order.with_request(idempotency_key or None, request.state.request_id)
     when = when_of(body)

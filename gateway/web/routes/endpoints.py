@@ -118,7 +118,9 @@ def test_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> Deli
 
 
 def _endpoint(endpoint_id: str, parts: GatewayParts, caller: Caller) -> Endpoint:
-    """Raises `ScopeMissingError` for one that is told of all users' crawls, if the caller may not see those."""
+    """The endpoint. Raises `ScopeMissingError` if it receives events of all users' crawls and the caller may not see
+    them.
+    """
     found = parts[Endpoints].get(endpoint_id)
     if found.of_all_users and Scope.ADMIN not in caller.scopes:
         raise ScopeMissingError(Scope.ADMIN)

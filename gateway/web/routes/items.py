@@ -92,7 +92,7 @@ router = Router()
 
 #: Characters that some system does not allow in file names, or that can hide the ending of a name.
 _UNFIT_FOR_A_FILE = re.compile(r"[^\w .-]")
-#: Most characters of a spider's name in a file's name.
+#: Maximum number of characters of a spider's name in a file's name.
 _NAME_LENGTH = 100
 
 #: The cursor of the next page, for the formats that have no place for one.

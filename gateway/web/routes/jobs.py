@@ -66,7 +66,7 @@ health_router = Router(tags=["health"])
 
 #: `GET /jobs/count` counts up to this.
 MOST_COUNTED = 10_000
-#: What an id of a job may name. `kind` says which it is.
+#: The answer to a job id, which may be a job's or a schedule's: `kind` says which.
 AnyJobDetail = Annotated[JobDetail | ScheduleJobView, Field(discriminator="kind")]
 AnyJobStatus = Annotated[JobStatusView | ScheduleStatusView, Field(discriminator="kind")]
 _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]

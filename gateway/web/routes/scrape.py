@@ -26,7 +26,7 @@ from gateway.web.routes.crawl import IdempotencyKey
 from gateway.web.routes.items import ItemPages
 from gateway.web.schemas.types import Name, Params, QueryModel, Text, Timestamp, UserId
 
-#: Most results that a request which waits for them may ask for.
+#: Maximum number of results that a request which waits for them may ask for.
 MAX_SYNC_RESULTS = 25
 _JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
 _EXAMPLE: JsonDict = {
@@ -93,7 +93,9 @@ class ScrapeQuery(QueryModel):
 
 
 class RunQuery(QueryModel):
-    limit: int = Field(default=100, ge=0, le=1000, description="The most results in the answer; 0: only the record.")
+    limit: int = Field(
+        default=100, ge=0, le=1000, description="Maximum number of results in the answer; 0: only the record."
+    )
     after: Annotated[str, Field(pattern="^[0-9]{1,6}-[0-9]{1,15}$")] | None = Field(
         default=None, description="The `next` of the previous page."
     )

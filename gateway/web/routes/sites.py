@@ -305,7 +305,7 @@ def list_site_abilities(parts: Parts) -> SiteAbilitiesList:
     return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteStore].all()])
 
 
-#: Most results that a run may be limited to: the spider has the same limit.
+#: Maximum number of results that a run may be limited to: the spider has the same limit.
 _MOST_RESULTS = 10_000
 
 

@@ -78,7 +78,7 @@ class CalendarQuery(QueryModel):
     q: SearchText | None = Field(
         default=None, description="Only schedules with this text in the id, name, spider, site, tags or start URLs."
     )
-    limit: int = Field(default=50, ge=1, le=50, description="The most schedules that are looked at.")
+    limit: int = Field(default=50, ge=1, le=50, description="Maximum number of schedules that are read.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> ScheduleFilter:

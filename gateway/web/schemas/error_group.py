@@ -69,6 +69,8 @@ class ErrorGroupRunView(BaseModel):
 
 
 class ErrorGroupMarkedRun(ErrorGroupRunView):
+    """A run of the group's spider, and what it means for the group."""
+
     mark: ErrorGroupMark = Field(
         description="`new`: the first run with it; `back`: it was resolved before the run began."
     )
@@ -85,7 +87,7 @@ class ErrorGroupExampleView(BaseModel):
 
     job_id: str
     attempt: int
-    text: str = Field(description="As it was, up to 500 characters.")
+    text: str = Field(description="The message with its values, up to 500 characters.")
     url: str = Field(description="The page that it is about; empty if that is not known.")
     at: Timestamp | None
     position: str | None = Field(
@@ -131,7 +133,7 @@ class ErrorGroupView(_What, json_schema_extra={"examples": [_ERROR]}):
     runs_since_is_least: bool = Field(description="They are counted over the last 30 days alone, and it is older.")
     resolved_at: Timestamp | None = Field(description="When somebody said last that it is repaired.")
     resolved_by: str | None
-    resolved_version: str | None = Field(description="The version that has the repair, as they said.")
+    resolved_version: str | None = Field(description="The version with the repair, as named by whoever resolved it.")
     back: ErrorGroupRunView | None = Field(description="The run that has had it again after that.")
     example: ErrorGroupExampleView
 

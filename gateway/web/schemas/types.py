@@ -251,7 +251,7 @@ class JobCountQuery(JobsFilter):
 
 
 class JobPointsQuery(JobCountQuery):
-    limit: int = Field(default=1500, ge=1, le=5000, description="The most points.")
+    limit: int = Field(default=1500, ge=1, le=5000, description="Maximum number of points.")
 
 
 class RowsQuery(QueryModel):

@@ -156,7 +156,9 @@ class AlertRule(Bound, AlertRuleRecord):
         return await self._renew("GET", self._path(), params=self._as())
 
     async def update(self, **fields: Unpack[AlertRuleChanges]) -> Self:
-        """Replace these fields. A built-in rule is changed for its user alone."""
+        """Replace these fields. Changing a built-in rule stores a version of it for this user; other users keep
+        theirs.
+        """
         return await self._renew("PATCH", self._path(), params=self._as(), json=sent(fields))
 
     async def delete(self) -> None:

@@ -158,7 +158,9 @@ class AlertRule(Bound, AlertRuleRecord):
         return self._renew("GET", self._path(), params=self._as())
 
     def update(self, **fields: Unpack[AlertRuleChanges]) -> Self:
-        """Replace these fields. A built-in rule is changed for its user alone."""
+        """Replace these fields. Changing a built-in rule stores a version of it for this user; other users keep
+        theirs.
+        """
         return self._renew("PATCH", self._path(), params=self._as(), json=sent(fields))
 
     def delete(self) -> None:
