@@ -246,7 +246,7 @@ class EndpointNotFoundError(NoSuchError):
 
 
 class ViewNotFoundError(NoSuchError):
-    """Neither has the user saved a view with this id, nor does another user share one."""
+    """No view has this id, or it is another user's and not shared."""
 
 
 class AlertRuleNotFoundError(NoSuchError):

@@ -203,7 +203,7 @@ class ResumableScheduler(Scheduler):
             return f"what {type(self.df).__name__} knows cannot be kept (DUPEFILTER_CLASS)"
         return None
 
-    # --- what the attempt before has left
+    # --- the frontier of the previous attempt
 
     def _begin(self, spider: Spider) -> None:
         before = attempt_to_continue(self._folder)
@@ -318,7 +318,7 @@ class ResumableScheduler(Scheduler):
         self._timer = create_looping_call(self._show_items)
         self._timer.start(_LOOK, now=False)
 
-    # --- who gives what
+    # --- which request an output comes from
 
     def _follow(self) -> None:
         engine: Any = self.crawler.engine

@@ -97,7 +97,7 @@ class ErrorGroups(logging.Handler):
         finally:
             self.release()
 
-    # --- what is logged
+    # --- log records
 
     def emit(self, record: logging.LogRecord) -> None:
         # formatting a record's value might itself log an error

@@ -83,8 +83,8 @@ class CountingDownloader(Downloader):
         return result
 
     def _pass_over(self, result: ResultT, request: Request, report: ProgressReport) -> ResultT:
-        """Group no error of a request that is not for a page, such as one for robots.txt: the pages of
-        its site are.
+        """Do not group an error of a request that is not for a page, such as robots.txt: the failed pages
+        of the same site are grouped.
         """
         report.groups.pass_over(request, result.value if isinstance(result, Failure) else None)
         return result

@@ -65,7 +65,7 @@ def _path(name: str, further: str = "") -> str:
     return f"/datasets/{quote(name, safe='')}{further}"
 
 
-# --- what is listed
+# --- tables of lists
 
 
 def _runs(answer: Record, _: Record) -> RecordTable | None:

@@ -116,7 +116,7 @@ def project_of_egg(path: Path) -> str:
     return settings.partition(".")[0]
 
 
-# --- its files: what the project's own build backend makes of it, and all that git has beside scrapy.cfg
+# --- the egg's files: those that the project's own build backend makes, and all that git has beside scrapy.cfg
 
 #: Never deployed if they are at the top of a project. The project's requirements are sent separately.
 _LEFT_OUT = frozenset({"tests", "test", "build", "dist", "docs", "setup.py", "conftest.py", "requirements.txt"})

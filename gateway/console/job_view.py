@@ -112,7 +112,7 @@ def _words(job: Job, moment: Moment) -> str:
     return simple[moment.kind]
 
 
-# --- what was asked for
+# --- the request for the crawl
 
 _USERINFO = re.compile(r"(?<=//)[^/@\s]*@")
 

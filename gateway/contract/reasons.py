@@ -15,7 +15,7 @@ MISFITS = r"unexpected keyword|missing \d+ required|positional arguments? but|mu
 
 
 class Reason(StrEnum):
-    # --- it came to its end
+    # --- the crawl ended by itself
     COMPLETED = "completed"
     #: The crawl has reached the number of pages or items that was asked for.
     OWN_LIMIT = "own_limit"
@@ -25,10 +25,10 @@ class Reason(StrEnum):
     CLOSED_EARLY = "closed_early"
     NOTHING_FETCHED = "nothing_fetched"
     REQUESTS_FAILED = "requests_failed"
-    # --- somebody wanted it
+    # --- somebody ended it
     CANCELLED = "cancelled"
     PAUSED = "paused"
-    #: It was paused, and not resumed in time.
+    #: The job was paused, and not resumed in time.
     PAUSE_EXPIRED = "pause_expired"
     # --- the site, and the connection to it
     ADDRESS_FORBIDDEN = "address_forbidden"

@@ -59,11 +59,11 @@ class EndedRuns:
         left_too, new = self._errors.add(jobs)
         return AddedRuns(left | left_too, new)
 
-    # --- what a release before this one has ended
+    # --- jobs that an earlier release has ended
 
     def adopt(self, limit: int) -> bool:
-        """Add some of the jobs that ended a while ago and were not added, because a release before this one has ended
-        them; the oldest first. Returns whether there may be more. Raises PyMongo's errors.
+        """Add some of the jobs that ended a while ago and were not added, because an earlier release has ended them;
+        the oldest first. Returns whether there may be more. Raises PyMongo's errors.
         """
         before = self._clock() - _ADDED_AFTER
         since = max(day_of(self._clock() - SUMS_KEPT), self._adopted_until())

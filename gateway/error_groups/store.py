@@ -54,7 +54,7 @@ _OfRuns = dict[str, dict[str, tuple[ErrorGroup, FoundErrors]]]
 
 
 class ErrorOrder(StrEnum):
-    """What a list begins with: what occurred last, most often, or was seen for the first time before all others."""
+    """The order of a list, by its first entry: the group seen last, the most frequent, or the one known longest."""
 
     LAST_SEEN = "last_seen"
     COUNT = "count"
@@ -244,7 +244,7 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
             noted = [UpdateOne({"_id": job_id}, {"$set": {"new_errors": count}}) for job_id, count in new.items()]
             self._jobs.bulk_write(noted, ordered=False)
 
-    # --- what people say
+    # --- the states that users set
 
     @state_change("error_groups.change")
     def change(self, found: str, state: ErrorGroupState, by: str | None, version: str | None) -> ErrorGroup:

@@ -1,6 +1,6 @@
-"""What an export is: rows of a run, as a file in a folder or a bucket, and where the operator allows such.
+"""Exports: files with the rows of a run, in a folder or a bucket. The operator names the places that are allowed.
 
-A value of its own, that a dataset or a schedule can have: `Exports` is the type of its field.
+Datasets and schedules have a field of the type `Exports`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.items.tables import require_format
 
 #: Maximum number of exports of one dataset or schedule.
 MAX_EXPORTS = 5
-#: What every file system, bucket and shell takes as it is. No name begins with a dot, so none leads upwards.
+#: Names that every file system, bucket and shell accepts unchanged. They cannot begin with a dot, so `..` is none.
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._=-]{0,99}"
 _PLACE = re.compile(rf"(s3://|file:///)?{_NAME}(/{_NAME})*")
 _PLAIN = re.compile(_NAME)
@@ -37,9 +37,9 @@ def _place(text: str) -> str:
 
 
 class ExportWhat(StrEnum):
-    #: All that is there after the run: of a dataset, its items; without one, what the run has found.
+    #: All items after the run: those of the dataset, or of the run if there is no dataset.
     SNAPSHOT = "snapshot"
-    #: What the run has changed in the dataset.
+    #: The changes that the run has made in the dataset.
     CHANGES = "changes"
 
 

@@ -1,7 +1,7 @@
 """Writing exports: `<to>/<what>/<start of the run>-<run>/<what>.<format>`, and `_SUCCESS` beside it.
 
-All names follow from the run, so to write it again, after a crash or because another worker had begun, replaces a
-file by the same file. A reader who waits for `_SUCCESS` never sees half an export.
+All names follow from the run, so if a file is written again, after a crash or because another worker had begun, it
+is replaced by the same file. A reader who waits for `_SUCCESS` never sees half an export.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from gateway.items.formats import CsvFormat, JsonLinesFormat, Row
 from gateway.items.tables import BATCH, TABLES, TableSpace, TableSpool, write_table
 
 SUCCESS = "_SUCCESS"
-#: What is not complete. Tools that read folders skip names with an underscore, and no pattern for Parquet or CSV fits
-#: the names of files in there.
+#: The folder of incomplete files. Tools that read folders skip names with an underscore, and no pattern for Parquet
+#: or CSV fits the names of files in there.
 _TEMPORARY = "_temporary"
 #: Bytes that are read of a table at a time.
 _PIECE = 1 << 20
@@ -42,7 +42,7 @@ class ExportedRun(NamedTuple):
     began_at: datetime
     #: The number of the dataset's last change, after the run.
     seq: int | None = None
-    #: What the run is described by: how many items are new, changed, removed, and so on.
+    #: The run's counts: how many items are new, changed, removed, and so on.
     counts: Mapping[str, int] = {}
 
 
@@ -155,7 +155,7 @@ def _names(order: ExportOrder, run: ExportedRun) -> _Names:
     name = f"{order.what}.{order.format}"
     folder = f"{order.what}/{run.began_at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{run.id}"
     temporary = f"{_TEMPORARY}/{folder}/"
-    # a name of each try's own: one that was taken for dead may still be writing
+    # each try has a name of its own, because an earlier try that was taken for dead may still be writing
     unfinished = f"{temporary}{secrets.token_hex(4)}-{name}.part"
     return _Names(name, f"{folder}/{name}", f"{folder}/{SUCCESS}", temporary, unfinished)
 

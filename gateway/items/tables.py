@@ -86,7 +86,7 @@ class TableSpool:
         self._file.close()
 
 
-# --- what writes them
+# --- the writers of tables
 
 
 class TableWriter(Protocol):

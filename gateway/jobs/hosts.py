@@ -1,4 +1,6 @@
-"""Which jobs and schedules crawl a host, or one below it, whether a request, a site or the spider itself names it."""
+"""Queries for the jobs and schedules that crawl a host or a subdomain of it. The host may be named by a request, a
+site, or the spider itself.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ class SpiderOfProject(NamedTuple):
 class CrawledHost(NamedTuple):
     #: `example.com`, which also means `www.example.com`.
     name: str
-    #: What is known besides start URLs and requests: spiders that have start URLs of their own and crawl it, sites,
-    #: and schedules of which a recent run has asked it.
+    #: What crawls the host without naming it in start URLs: spiders with start URLs of their own, sites, and
+    #: schedules whose recent runs have sent requests to the host.
     spiders: tuple[SpiderOfProject, ...] = ()
     sites: tuple[str, ...] = ()
     schedules: tuple[str, ...] = ()

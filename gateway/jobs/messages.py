@@ -72,7 +72,7 @@ def progress_event(attempt: int, progress: Progress) -> bytes:
 
 
 def status_data(job: Job) -> dict[str, Any]:
-    """What clients that watch a job get about its status."""
+    """A job's status, as clients that watch the job receive it."""
     data: dict[str, Any] = {"status": job.status.value, "attempt": job.attempt}
     if job.status is JobStatus.SCHEDULED:
         data["next_run"] = to_iso(job.not_before)

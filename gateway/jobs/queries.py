@@ -480,8 +480,8 @@ class JobQueries:
         return [run for run in good if job.schedule_id or _asked(run) == _asked(job)][:limit]
 
     def that_asked(self, host: str) -> tuple[set[SpiderOfProject], set[str]]:
-        """What has asked the host among the last `LARGEST_LOOK` jobs: the spiders that had start URLs of their own,
-        and the ids of the schedules.
+        """The spiders and schedules (ids) that have sent requests to the host in the last `LARGEST_LOOK` jobs; only
+        spiders that had start URLs of their own.
         """
         span = _span(JobFilter(), None)
         cursor = self._end_of_look(span, LARGEST_LOOK)

@@ -56,7 +56,7 @@ CANCEL_SECONDS = 5
 SILENCE_SECONDS = 5
 #: Maximum number of bytes that are recorded about an attempt's end. Workers read many whole jobs at once.
 MAX_FACTS = 192 << 10
-#: What may have stopped an attempt because it was given up as lost.
+#: How an attempt may have been stopped after it was given up as lost.
 _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
 _FINAL = sorted(FINAL_STATUSES)

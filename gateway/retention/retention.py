@@ -60,7 +60,7 @@ from gateway.stores.documents import SET_ASIDE, UNREADABLE, Documents, Reader, U
 from gateway.stores.mongo import Document, mongo_errors
 from gateway.stores.redis import dedupe_key
 
-# --- documents that cannot be read: the process that meets one notes it, to look again until it is readable or gone
+# --- documents that cannot be read are noted, and checked again until they can be read or are deleted
 
 #: How the documents of each collection are read. Unreadable documents of other collections are not checked again.
 READERS: dict[str, Reader[Any]] = {

@@ -246,8 +246,8 @@ class LedgerStore:
         self._ledger.bulk_write(operations, ordered=False)
 
     def revisions(self, job_ids: Sequence[str]) -> dict[str, int | None]:
-        """The revisions in the entries of those of these occurrences that have an entry, by job id; `None` for an
-        entry that cannot be read.
+        """The revision in the ledger entry of each of these occurrences that has one, by job id; `None` if the entry
+        cannot be read.
         """
         found = self._ledger.find({"_id": {"$in": list(job_ids)}}, {"rev": 1})
         return {document["_id"]: rev for document, rev in self._revisions.each(found)}

@@ -199,7 +199,7 @@ class Alerting:
             # if another worker has changed it first, that worker has come to the same result
             self._alerts.save(due.model_copy(update={"updated_at": now}), read)
 
-    # --- what is told
+    # --- announcements
 
     def _attend(self, alert: Alert, rules: Mapping[str, AlertRule | None], now: datetime) -> bool:
         """Announce what is due of the alert. Returns False if this version cannot read its rule: then a worker of
@@ -291,7 +291,7 @@ def _label(alert: Alert) -> str | None:
     return None
 
 
-# --- when an alert has to be looked at, and what has to be told then
+# --- when an alert is checked next, and the event to send then
 
 
 def _next(rule: AlertRule, alert: Alert, now: datetime) -> EventType | None:

@@ -76,7 +76,7 @@ class Announcing:
         while users < USERS:
             found = self._jobs.to_announce(self._seen, JOBS)
             for user_id, jobs in groupby(found, key=lambda job: job.user_id):
-                # first, so that a user of whom nothing can be announced keeps no other waiting
+                # set before announcing: if that fails for this user, the next round still goes on with the next user
                 self._seen = user_id
                 self._left |= self._announce(user_id, list(jobs))
                 users += 1
@@ -136,8 +136,8 @@ class Announcing:
         noted: dict[str, list[tuple[Subject, ComparedRun]]] = {}
         made: list[Delivery] = []
         for entry in entries:
-            # not announced: an occurrence of a deleted schedule, and one that another beat took for skipped although
-            # it ran in time
+            # not announced: an occurrence of a deleted schedule, and an occurrence that another beat took for skipped
+            # although it ran in time
             in_time = entry.kind is LedgerKind.FIRED and entry.late_by_seconds <= GRACE_SECONDS
             if (schedule := schedules.get(entry.schedule_id)) is None or in_time:
                 continue

@@ -147,7 +147,7 @@ class DeliveryStore:
         return self._first_due({"user_id": user_id}, limit)
 
     def due_of(self, user_id: str, endpoint_id: str | None, limit: int) -> list[DueCall]:
-        """Like `due`, but only calls of one endpoint; `None`: calls of webhooks that were named with crawls."""
+        """Like `due`, but only calls of one endpoint; `None`: calls of webhooks that requests for crawls named."""
         return self._first_due({"user_id": user_id, "endpoint_id": endpoint_id}, limit)
 
     def waiting_for(self, user_id: str, endpoint_id: str | None, most: int) -> int:

@@ -141,7 +141,7 @@ class RuleBook:
             if endpoint is None or (rule.user_id and endpoint.user_id != rule.user_id):
                 raise InvalidRequestError("to", f"has no endpoint {endpoint_id} of this user")
 
-    # --- what it would have said
+    # --- previews
 
     def preview(self, rule: AlertRule, days: float) -> RulePreview:
         """The alerts that the rule would have raised in the last days. Raises `InvalidRequestError` for a measure

@@ -1,4 +1,4 @@
-"""What is known to crawl a host: spiders by their `allowed_domains` and their recent runs, sites by their URLs."""
+"""Finds what crawls a host: spiders by their `allowed_domains` and their recent runs, sites by their URLs."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ class SchedulerStatus:
             )
 
 
-# --- how the queue fares: what waits and why, who works, and how each site's runs have gone lately
+# --- the queue: which jobs wait and why, which processes work, and how each site's runs have ended lately
 
 #: At most this many ended runs are read, the latest ones: more of them would hardly change the figures.
 MAX_RUNS = 10_000

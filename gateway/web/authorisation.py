@@ -139,11 +139,11 @@ def _require_project(request: Request, caller: Caller) -> None:
 
 
 class _Named(NamedTuple):
-    """An id in the address, with the error for one that is not the caller's."""
+    """An id in the address, with the error if it does not belong to the caller."""
 
     id: str
     error: NotFoundError
-    #: The collections in which it may be.
+    #: The collections that may have the id.
     kept_in: tuple[str, ...] = _JOBS
 
 

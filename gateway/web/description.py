@@ -42,7 +42,7 @@ class DescribedAPI(FastAPI):
             sorted({**stream_schemas(), **_REFUSAL, **components["schemas"], **errors.schemas()}.items())
         )
         components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
-        # said once, for all operations: of one that says it itself, generators make a call that has to have a key
+        # declared once for all operations: for an operation with a declaration of its own, generators require a key
         document["security"] = [{_SCHEME: []}, {_SESSION: []}, {}]
         for event in document["webhooks"].values():
             # what FastAPI says of a body that is not as described: it is the receiver's business
@@ -69,7 +69,7 @@ class DescribedAPI(FastAPI):
         return document
 
 
-#: Of another API, whose clients know no errors but its own.
+#: The schema of Firecrawl's errors: its clients know no others.
 _REFUSAL = {FirecrawlProblem.__name__: FirecrawlProblem.model_json_schema(mode="serialization")}
 
 

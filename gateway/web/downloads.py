@@ -107,7 +107,7 @@ def _until(pages: RowPages) -> float:
 
 
 def encoder_of(query: DownloadQuery) -> ItemFormat:
-    """Of a format that is no table. Raises `InvalidRequestError`."""
+    """The encoder of a format that is no table. Raises `InvalidRequestError`."""
     if query.format == "csv":
         return csv_encoder(query, query.field_names)
     _refuse_options_of_csv(query)
@@ -172,7 +172,9 @@ class RowsTable:
         self._until = math.inf if self._limit is None else _until(self._pages)
 
     def refuse_if_too_many(self) -> None:
-        """Before anything is read, if all of it would be in the table. Raises `TooManyRowsError`."""
+        """Raises `TooManyRowsError` before anything is read, if the table would have too many rows. A table with a
+        limit or a search may be shorter, and is not checked.
+        """
         if self._limit is None and self._pages.text is None and self._table.format.most_rows is not None:
             self._table.require_rows(self._pages.left())
 

@@ -160,7 +160,7 @@ _CODES = {
     413: "body_too_large",
     416: "range_not_satisfiable",
 }
-#: Of what the framework refuses for other reasons.
+#: The code of all other refusals of the framework.
 _OTHER = "http_error"
 _EXAMPLE_CODES = {
     **_CODES,
@@ -281,7 +281,7 @@ def _allowed(request: Request, named: str) -> str:
     return ", ".join(sorted({*described, *(method.strip() for method in named.split(",") if method)}))
 
 
-#: What other tools call a field of ours.
+#: Names of other tools for fields of ours.
 _ELSEWHERE = {
     **dict.fromkeys(("cron", "every", "schedule"), "interval"),
     **dict.fromkeys(("url", "urls"), "start_urls"),

@@ -42,9 +42,10 @@ BODY_BYTES = 10 << 10
 #: them: unread bytes stay in memory.
 READ_SECONDS = 30.0
 READ_BYTES = 64 << 10
-#: Bytes of answers that wait for one user's clients to read them. Beyond that those go that have waited longest.
+#: Maximum number of unread bytes of answers to one user. Beyond it, the clients that have not read for the longest
+#: time are cut off.
 UNREAD_BYTES = 128 << 20
-#: The same of all users together. Beyond that those go of the user who has most of them.
+#: Maximum number of unread bytes of answers to all users. Beyond it, clients of the user with the most are cut off.
 UNREAD_BYTES_OF_ALL = 512 << 20
 #: Share of the process's file handles that connections may take before idle ones have to go.
 _SHARE = 0.75

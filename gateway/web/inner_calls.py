@@ -35,7 +35,7 @@ _FOR_THE_AUDIT = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 _FAILED = orjson.dumps({"error": {"code": "internal_error", "message": "the gateway's log has more"}})
 #: Longer answers are read in a thread.
 _LONG = 32 << 10
-#: What the outer request's route has left in the scope.
+#: Entries of the ASGI scope that the outer request's route has set, and that the inner call must not have.
 _OF_ROUTE = ("route", "endpoint", "path_params", "router")
 
 

@@ -221,7 +221,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class ProcessMetrics:
-    """One per application, so that two in one process do not mix."""
+    """The metrics of one application: two applications in one process have their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -257,7 +257,7 @@ class ProcessMetrics:
         known[1].observe(seconds)
 
 
-# --- what the audit trail notes of a call
+# --- the audit trail's entry for a call
 
 #: Fields of an answer that name a created object.
 _IDS = ("job_id", "schedule_id", "task_id", "id", "name", "key_id")
@@ -265,13 +265,13 @@ _IDS = ("job_id", "schedule_id", "task_id", "id", "name", "key_id")
 _ACTS = ("action", "done")
 #: Parameters of an address that name a record: a version that is deployed.
 _ASKED = ("version",)
-#: Bytes of the longest body that is read for the ids of what was made.
+#: Longer bodies are not searched for the ids of created objects.
 _SHORT = 64 << 10
 _LONGEST = 200
 
 
 def _made(body: bytes, *, refused: bool) -> dict[str, str]:
-    """What the answer says was made, or by which codes it refuses."""
+    """The created objects in the answer, or the codes of its refusal."""
     if not body or len(body) > _SHORT:
         return {}
     try:

@@ -102,7 +102,7 @@ class CallQueue(Generic[Call]):
 
 @define(eq=False, repr=False)
 class Visitor:
-    """Who makes a request: a user, or an address as long as no more is known."""
+    """Who makes a request: a user, or an address as long as the user is not known."""
 
     name: str
     #: The request only reads.
@@ -186,7 +186,7 @@ class Lane(Enum):
 
 #: A lane is full when so many users use all their places.
 _USERS = 4
-#: Calls of one user that may wait in a lane; and seconds after which one that is refused may come again.
+#: How many calls of one user may wait in a lane; and the seconds after which a refused call may be repeated.
 MOST_WAITING = 250
 _RETRY_AFTER = 2
 #: Seconds that the stores have for a whole call. A call that can change something has no such limit, because it might

@@ -1,7 +1,7 @@
-"""WebSockets, of which there are none here: each is accepted and closed at once.
+"""The gateway has no WebSockets: it accepts each one and closes it at once.
 
-Firecrawl's clients watch a job through one. Once it is closed they ask by HTTP, again and again; a refusal is the end
-for their JavaScript client.
+Firecrawl's clients watch a job through a WebSocket. When it is closed, they poll by HTTP instead; but if it is
+refused, their JavaScript client gives up.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClosingWebSocket(asyncio.Protocol):
         key = base64.b64encode(hashlib.sha1(headers.get(b"sec-websocket-key", b"") + _GUID).digest())  # noqa: S324 - the protocol's
         answer = [b"HTTP/1.1 101 Switching Protocols", b"Upgrade: websocket", b"Connection: Upgrade"]
         answer.append(b"Sec-WebSocket-Accept: " + key)
-        # the JavaScript client sends its key as one, and a browser fails without an answer to that
+        # the JavaScript client sends its key as a subprotocol, and a browser fails unless the answer names it
         if named := headers.get(b"sec-websocket-protocol", b"").split(b",")[0].strip():
             answer.append(b"Sec-WebSocket-Protocol: " + named)
         self._transport.write(b"\r\n".join(answer) + b"\r\n\r\n" + _CLOSED)

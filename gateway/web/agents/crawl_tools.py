@@ -17,7 +17,7 @@ from gateway.web.routes.jobs import LONGEST_WAIT
 MOST_LISTED = 20
 #: Pages of a crawl that names no limit.
 USUAL_PAGES = 100
-#: Who asks while there are no keys, whose user it would be.
+#: The user of the jobs as long as there are no keys.
 NOBODYS = "agent"
 _SCHEMA_BYTES = 12_000
 _DESCRIPTION = 300
@@ -28,7 +28,7 @@ Cursor = Annotated[str, Field(max_length=1000)]
 ListLimit = Annotated[int, Field(ge=1, le=MOST_LISTED)]
 
 
-# --- what can be crawled
+# --- spiders
 
 
 class SpidersAsked(ToolArguments):
@@ -169,7 +169,7 @@ def who(calls: InnerCalls) -> dict[str, str]:
     return {} if calls.caller.key else {"user_id": NOBODYS}
 
 
-# --- how it goes
+# --- running crawls
 
 
 class JobAsked(ToolArguments):

@@ -1,4 +1,4 @@
-"""Tools that show what crawls have found, and what went wrong: always how much there is, and a part of it."""
+"""Tools that show results and errors of crawls. Each gives the total number, and some of the entries."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def field_coverage(calls: InnerCalls, args: FieldsAsked) -> FieldsTold:
     )
 
 
-# --- what has changed in a dataset
+# --- changes of datasets
 
 
 class ChangesAsked(ToolArguments):

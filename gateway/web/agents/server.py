@@ -57,7 +57,7 @@ async def _list(_context: Any, _asked: types.PaginatedRequestParams | None) -> t
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """Without a title for each field, which would only repeat its name: models read all of it."""
+    """Schemas without titles. A title only repeats the field's name, and models would have to read it."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's
         return False

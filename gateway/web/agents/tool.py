@@ -16,7 +16,7 @@ Work = Callable[[InnerCalls, Arguments], Awaitable[Answer]]
 
 
 class ToolArguments(BaseModel):
-    """Unknown arguments are refused: a model that invents one is to learn of it."""
+    """Refuses unknown arguments, so that a model which invents one gets an error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -28,11 +28,11 @@ class AgentTool(NamedTuple):
     arguments: type[BaseModel]
     answer: type[BaseModel]
     work: Work[Any, Any]
-    #: It changes nothing.
+    #: Whether the tool changes nothing.
     reads: bool
-    #: It ends something that goes on.
+    #: Whether the tool ends something, such as a running crawl.
     ends: bool
-    #: To call it again with the same arguments changes nothing more.
+    #: Whether a second call with the same arguments changes nothing more.
     is_repeatable: bool
 
 

@@ -1,7 +1,7 @@
 """Text of web pages on its way to a language model: marked as such, without what people cannot see, and bounded.
 
-A model cannot tell by itself who wrote what it reads, so a page may speak to it in our name. We cannot keep it from
-listening; but it is told where such text begins and ends, by a mark that was drawn after the text was written.
+A model cannot tell by itself who wrote what it reads, so a page may speak to it in our name. We cannot keep the
+model from obeying; but we tell it where such text begins and ends, by a random mark that the page cannot know.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from typing import Any
 import orjson
 from attrs import define, field
 
-#: Tokens of an answer at most, and bytes of UTF-8 that we count for one. English has four to five, JSON three.
+#: Maximum number of tokens of an answer, and our estimate of the bytes of UTF-8 per token: English has four to five
+#: bytes, JSON three.
 MOST_TOKENS = 8000
 BYTES_PER_TOKEN = 3
 MOST_BYTES = MOST_TOKENS * BYTES_PER_TOKEN
-#: What an answer holds besides the text of pages.
+#: Bytes of an answer for everything but the text of pages.
 _FRAME_BYTES = 4000
 TEXT_BYTES = MOST_BYTES - _FRAME_BYTES
 
-#: Characters of one value, entries of one list or object, and how deep values may lie in each other.
+#: Maximum number of characters of a value, of entries of a list or object, and of levels of nesting.
 VALUE_LENGTH = 500
 _MOST_ENTRIES = 50
 _DEEPEST = 6
-#: Unicode's categories of characters that people do not see: a page can hide orders in them. Variation selectors, of
-#: which any number may follow a letter, are of another one.
+#: Unicode's categories of characters that people do not see: a page can hide orders in them. Variation selectors are
+#: listed below, because they have another category; any number of them may follow a letter.
 _UNSEEN = frozenset({"Cc", "Cf", "Co", "Cs"})
 _SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 _NOTICE = (
@@ -62,7 +63,7 @@ def _is_seen(one: str) -> bool:
 
 
 def shortened(value: Any, most: int = VALUE_LENGTH, depth: int = 0) -> Any:
-    """The same value with texts as `seen`, and of lists and objects the first entries."""
+    """The value with its texts as `seen`, and with only the first entries of lists and objects."""
     if isinstance(value, str):
         return seen(value, most)
     if isinstance(value, int | float | bool | None):
@@ -79,8 +80,8 @@ def shortened(value: Any, most: int = VALUE_LENGTH, depth: int = 0) -> Any:
 
 
 def lines_within(values: Iterable[Any], room: int = TEXT_BYTES, most: int = VALUE_LENGTH) -> list[str]:
-    """The first values that find room, each as one line of JSON. A value that finds none by itself is cut, so that
-    there is always one.
+    """The first values that fit into `room`, each as one line of JSON. If the first one is too long by itself, it is
+    cut.
     """
     lines: list[str] = []
     for value in values:
@@ -93,7 +94,7 @@ def lines_within(values: Iterable[Any], room: int = TEXT_BYTES, most: int = VALU
 
 
 def within(text: str, room: int) -> str:
-    """The beginning of the text that finds room."""
+    """The text, cut to fit into `room`."""
     if cost(text) <= room:
         return text
     least, most = 0, len(text)

@@ -84,7 +84,7 @@ class Feed:
         return max(limits.tick, min(limits.crowd_tick, len(self._watchers) * limits.tick_each))
 
     def receive(self, message: dict[str, Any]) -> None:
-        """Take what came over the job's channel (see `gateway/jobs/messages.py`)."""
+        """Handle a message of the job's channel (see `gateway/jobs/messages.py`)."""
         match message["kind"]:
             case "log":
                 if self.ring.push(message["attempt"], message["entries"]):

@@ -360,7 +360,7 @@ class RunCache:
             self._size -= self._runs.popitem(last=False)[1].size
 
 
-# --- the log so far as a file: what MongoDB has of it, streamed, never held
+# --- the log as a file: its part in MongoDB is streamed, and never held in memory
 
 TEXT = "text/plain"
 NDJSON = "application/x-ndjson"

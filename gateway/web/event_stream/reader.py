@@ -1,4 +1,4 @@
-"""One client's way through a job's log: what it is sent, and in which order."""
+"""The event stream of one client: which parts of a job's log it is sent, and in which order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.web.schemas.job import JobStatusView
 
 
 class LogStanding(NamedTuple):
-    """What a job's document says of the log of one of its attempts."""
+    """The facts in a job's document about the log of one attempt."""
 
     #: Whether nothing more will be written to it.
     has_ended: bool
@@ -70,8 +70,8 @@ class Reader:
     #: Whether the stores could not be asked.
     _unanswered: bool = field(init=False, default=False)
     _done: bool = field(init=False, default=False)
-    #: What is known of the log that is being read, and the document and the attempt that say so: to ask a document
-    #: takes longer than to send what a tick brings, and it changes seldom.
+    #: The job's document, the number of the attempt that is read, and what the document says of its log. This is
+    #: cached because to find it in the document takes longer than to send a tick's lines, and it changes seldom.
     _standing: tuple[Job, int, LogStanding] | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
@@ -145,8 +145,8 @@ class Reader:
     # --- lines
 
     def _new_lines(self, job: Job) -> bytes:
-        """What most ticks bring to a client at the live end of a log: lines, and nothing else since `job`. It looks
-        at less than a round of `events` does, which then takes longer than to send the lines.
+        """The new lines, if there is nothing else to send since `job`; otherwise empty. This is the case in most
+        ticks at the live end of a log, and a full round of `events` would take longer than to send the lines.
         """
         feed, ring, position = self._feed, self._feed.ring, self._position
         is_all = self._status_seen == feed.status_version and self._progress_seen == feed.progress_version
@@ -306,7 +306,7 @@ class Overview:
         yield FAREWELL
 
     async def _catch_up(self, newcomers: _Newcomers, wanted: JobFilter) -> None:
-        """Read what lost messages would have told: jobs that began while none arrived."""
+        """Find the jobs that began while messages were lost."""
         if not newcomers.has_missed:
             return
         newcomers.has_missed = False
@@ -340,7 +340,7 @@ class Overview:
 class _Newcomers:
     """New status messages, limited for each user, so that no user's jobs displace those of others."""
 
-    #: Of which user and projects jobs are shown.
+    #: The user and the projects whose jobs are shown.
     _wanted: JobFilter
     _of_users: dict[str, deque[dict[str, Any]]] = field(init=False, factory=dict)
     has_missed: bool = field(init=False, default=False)

@@ -15,7 +15,7 @@ router = Router(include_in_schema=False)
 
 
 class _HandedOn(Response):
-    """An answer that another application gives."""
+    """An answer that is made by another ASGI application."""
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class _HandedOn(Response):
 @router.post("/mcp")
 @for_everybody
 async def call_tools(request: Request, parts: Parts) -> Response:
-    """For every key, once there are keys. Whatever a tool does is a call of one of our routes, so it needs what that
+    """Open to every key. Whatever a tool does is a call of one of our routes, so it needs what that
     route needs, and is noted as such.
     """
     setattr(request.state, MERELY_COUNTED, True)

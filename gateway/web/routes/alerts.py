@@ -1,4 +1,4 @@
-"""`/alerts`: what somebody should look at, and the rules that say so."""
+"""`/alerts`: alerts, and the rules that raise them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ AsUser = Annotated[OfUserQuery, Query()]
 @router.get("", summary="List alerts", responses=problems(503))
 @needs(Scope.READ)
 def list_alerts(query: Annotated[AlertsQuery, Query()], parts: Parts, caller: Called) -> AlertPage:
-    """The latest first, also those that are over. Pass `next` as `after` for the page that follows."""
+    """Firing alerts and past ones, the latest first. Pass `next` as `after` for the next page."""
     with mongo_errors():
         found, following = parts[AlertStore].page(
             caller.only(query.user_id), query.limit, query.after, firing=query.firing, but=hidden(caller)
@@ -68,14 +68,16 @@ def list_alerts(query: Annotated[AlertsQuery, Query()], parts: Parts, caller: Ca
 
 
 def hidden(caller: Caller) -> Collection[AlertMeasure]:
-    """What the caller sees no alerts about: who may read all users' crawls may not know of nodes."""
+    """The measures whose alerts the caller may not see: alerts about nodes are for admins alone."""
     return () if Scope.ADMIN in caller.scopes else OF_PLATFORM
 
 
 @router.get("/rules", summary="List rules", responses=problems(503))
 @needs(Scope.READ)
 def list_alert_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
-    """The caller's, and those that everybody has; admins' also those about nodes. Without keys those of all users."""
+    """The caller's rules and the built-in rules; for admins also the rules about nodes. On a gateway without keys,
+    the rules of all users.
+    """
     found = parts[RuleBook].of_user(_as(caller, query), of_platform=Scope.ADMIN in caller.scopes)
     return RuleList(rules=[RuleView.of(rule, _as(caller, query), parts.clock()) for rule in found])
 
@@ -83,8 +85,8 @@ def list_alert_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
 @router.post("/rules", status_code=201, summary="Make a rule", responses=problems(409, 413, 503))
 @needs(Scope.CRAWL)
 def create_alert_rule(body: RuleRequest, parts: Parts, caller: Called) -> RuleView:
-    """It applies from the next run on, or at once if it is about what is so now. `POST /alerts/rules/preview` says
-    before what it would have said.
+    """A rule about runs applies from the next run on, and a rule about the present state at once.
+    `POST /alerts/rules/preview` shows beforehand which alerts it would have raised.
     """
     user_id = caller.asking(body.user_id)
     return RuleView.of(parts[RuleBook].make(user_id, **_fields(body, caller)), user_id, parts.clock())
@@ -95,7 +97,9 @@ def create_alert_rule(body: RuleRequest, parts: Parts, caller: Called) -> RuleVi
 def preview_alert_rule(
     body: RuleRequest, query: Annotated[RulePreviewQuery, Query()], parts: Parts, caller: Called
 ) -> RulePreviewView:
-    """Of the runs of the last days, as far as they are kept. Nobody is told, and nothing is stored."""
+    """The alerts that the rule would have raised for the stored runs of the last days. Nobody is notified, and
+    nothing is stored.
+    """
     fields = _fields(body, caller)
     rule = AlertRule(id="", user_id=caller.asking(body.user_id), created_at=parts.clock(), **fields)
     return RulePreviewView.of(parts[RuleBook].preview(rule, query.days))
@@ -112,7 +116,7 @@ def get_alert_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called)
 def update_alert_rule(  # noqa: PLR0917 - what a route is given
     rule_id: RuleId, body: RuleEdit, query: AsUser, request: Request, parts: Parts, caller: Called
 ) -> RuleView:
-    """One that everybody has is changed for the caller alone; about nodes, for all, by admins."""
+    """A built-in rule is changed for the caller alone. Admins change the rules about nodes, for everybody."""
     rule = _rule(rule_id, query, parts, caller)
     given = body.model_dump(exclude_unset=True)
     if refused := {name for name, value in given.items() if value is None} - {
@@ -128,8 +132,8 @@ def update_alert_rule(  # noqa: PLR0917 - what a route is given
 @router.delete("/rules/{rule_id}", status_code=204, summary="Delete a rule", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
 def delete_alert_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> None:
-    """With its alerts, of whose end nobody is told. One that everybody has can only be paused; of a form of one's own
-    of it the changes are deleted.
+    """Deletes the rule with its alerts; nobody is notified that they have ended. A built-in rule can only be paused.
+    If the caller has changed a built-in rule, these changes are deleted.
     """
     parts[RuleBook].delete(_rule(rule_id, query, parts, caller), _as(caller, query))
 
@@ -143,24 +147,24 @@ def get_alert(alert_id: AlertId, parts: Parts, caller: Called) -> AlertView:
 @router.post("/{alert_id}/silence", summary="Silence an alert", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
 def silence_alert(alert_id: AlertId, body: SilenceRequest, parts: Parts, caller: Called) -> AlertView:
-    """If it is still so at the end of the silence, its receivers are told then."""
+    """If the alert still fires at the end of the silence, its receivers are notified then."""
     return _view(parts[RuleBook].silence(_alert(alert_id, parts, caller), body.until), parts)
 
 
 @router.delete("/{alert_id}", status_code=204, summary="Forget an alert", responses=problems(404, 503))
 @needs(Scope.CRAWL)
 def delete_alert(alert_id: AlertId, parts: Parts, caller: Called) -> None:
-    """What is known of earlier runs goes, too: what is unusual now may be usual from now on."""
+    """Also deletes what the rule has learned from earlier runs: what was unusual may count as usual from now on."""
     parts[RuleBook].forget(_alert(alert_id, parts, caller))
 
 
 def _as(caller: Caller, query: OfUserQuery) -> str:
-    """Whose rules are meant; the operator's while there are no keys."""
+    """The user whose rules are meant; `""`, the operator, while there are no keys."""
     return caller.asking(query.user_id) if query.user_id or caller.key else ""
 
 
 def _rule(rule_id: str, query: OfUserQuery, parts: GatewayParts, caller: Caller) -> AlertRule:
-    """Raises `ScopeMissingError` for what only admins may see."""
+    """The rule. Raises `ScopeMissingError` if only admins may see it."""
     found = parts[RuleBook].get(rule_id, _as(caller, query))
     if (found.of_all_users or found.when.measure in OF_PLATFORM) and Scope.ADMIN not in caller.scopes:
         raise ScopeMissingError(Scope.ADMIN)
@@ -168,7 +172,7 @@ def _rule(rule_id: str, query: OfUserQuery, parts: GatewayParts, caller: Caller)
 
 
 def _alert(alert_id: str, parts: GatewayParts, caller: Caller) -> Alert:
-    """Raises `AlertNotFoundError`, also for one of the platform if the caller is no admin."""
+    """The alert. Raises `AlertNotFoundError`, also if it is about the platform and the caller is no admin."""
     found = parts[RuleBook].alert(alert_id)
     if not caller.may_see(found.user_id) or found.measure in hidden(caller):
         raise AlertNotFoundError(alert_id)

@@ -39,8 +39,8 @@ _SCHEDULE = {"name", "overlap", "catch_up", "max_runs"}
 _SPEC, _ORDER = ASKED_FIELDS.keys() & SPEC_FIELDS, ORDER_FIELDS.keys()
 
 
-#: What an agent may say of a crawl. The rest runs on without it, names who is told or who is asked in between, or
-#: changes a dataset, or where a project's secrets are sent.
+#: The fields that an agent may set. The other fields would make crawls go on without the agent, choose who is
+#: notified or through which proxy pages are fetched, change a dataset, or decide where a project's secrets are sent.
 _OF_AGENTS = {
     *("user_id", "spider", "start_urls", "project", "version", "params", "expect"),
     *("ignore_cache", "priority", "tags", "timeout", "max_retries", *LIMITS),
@@ -48,7 +48,7 @@ _OF_AGENTS = {
 
 
 def _check_agent(body: CrawlRequest, caller: Caller) -> None:
-    """Raises `ScopeMissingError` for a field that an agent may not give."""
+    """Raises `ScopeMissingError` for a field that an agent may not set."""
     more = body.model_fields_set - _OF_AGENTS if caller.is_agent else ()
     if more:
         raise ScopeMissingError(Scope.CRAWL, min(more))

@@ -1,4 +1,4 @@
-"""`/datasets`: what is known across runs, and the feed of what has changed."""
+"""`/datasets`: items that are tracked across runs, and the feed of their changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ SCHEMA_TYPE = "application/schema+json"
 router = Router(prefix="/datasets", tags=["datasets"])
 
 Name = Annotated[str, Path(description="The dataset.", pattern=DATASET_NAME, examples=["prices"])]
-#: Not a `job_id`, of which it is looked up whose it is: whether a job exists is not told to who has another dataset.
+#: Not called `job_id`: the gateway would look up the owner of such a job, and the answer would tell users of other
+#: datasets whether the job exists.
 RunJob = Annotated[
     str, Path(pattern="^[0-9a-f]{32}$", description="The run's job.", examples=["5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])
 ]
@@ -134,7 +135,9 @@ def update_dataset(  # noqa: PLR0917 - what a route is given
     parts: Parts,
     caller: Called,
 ) -> DatasetView:
-    """Other fields to `ignore` change nothing by themselves: what is known is compared in the new way."""
+    """If `ignore` names other fields, that alone changes no item: stored items are compared in the new way from now
+    on.
+    """
     dataset = find(name, query.user_id, parts, caller)
     parts[ExportPlaces].require(dataset.user_id, body.exports or ())
     before, after = views([dataset, parts[Datasets].change(dataset, body.model_dump(exclude_none=True))], parts)
@@ -145,7 +148,9 @@ def update_dataset(  # noqa: PLR0917 - what a route is given
 @router.delete("/{name}", summary="Delete a dataset", status_code=204, responses=problems(404, 503))
 @needs(Scope.CRAWL)
 def delete_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called) -> None:
-    """Deletes its items and changes. The jobs stay. A run that names it and ends later begins with an empty one."""
+    """Deletes the items and changes. The jobs stay. If a run that names the dataset ends later, it makes an empty
+    one.
+    """
     parts[Datasets].delete(find(name, query.user_id, parts, caller))
 
 
@@ -279,8 +284,9 @@ def _records_page(dataset: Dataset, query: DatasetItemsQuery, parts: GatewayPart
 async def get_dataset_health(
     name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetHealth:
-    """Measure by measure and field by field. It is learned from published complete runs: nothing is said before five
-    of them, and for five more it is only said what a run would have been held for.
+    """How the last run compares with what is normal, by measure and field. What is normal is learned from published
+    complete runs: nothing is said before five of them, and for five more it is only said what a run would have been
+    held for.
     """
     return await parts.threads.run(health, name, query, parts, caller)
 
@@ -295,7 +301,7 @@ async def get_dataset_health(
 async def get_dataset_schema(
     name: Name, query: Annotated[SchemaQuery, Query()], parts: Parts, caller: Called
 ) -> Response:
-    """The one that is pinned as `item_schema`; without one, what the last published complete runs have in common.
+    """The schema that is pinned as `item_schema`, or else a schema made from the last published complete runs.
     Change it and pin it, to have items set apart that do not fit.
     """
     schema = await parts.threads.run(schema_of, name, query, parts, caller)
@@ -351,7 +357,7 @@ def _is_file(query: ChangesQuery | DatasetItemsQuery, *options: str) -> bool:
 async def list_dataset_runs(
     name: Name, query: Annotated[DatasetRunsQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunsPage:
-    """The newest start first."""
+    """The runs of the dataset; the run that started last comes first."""
     return await parts.threads.run(runs_page, name, query, parts, caller)
 
 
@@ -375,8 +381,8 @@ def get_dataset_run(
 def accept_dataset_run(
     name: Name, run: RunJob, query: Annotated[AcceptQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
-    """Its changes become visible within a few seconds. 409 unless the run is held. With `new_normal`, what is normal
-    is learned again, from this run on.
+    """The run's changes become visible within a few seconds. 409 unless the run is held. With `new_normal`, what is
+    normal is learned again, from this run on.
     """
     dataset = find(name, query.user_id, parts, caller)
     accepted = parts[Datasets].accept(dataset, run, caller.name, is_normal=query.new_normal)
@@ -388,7 +394,7 @@ def accept_dataset_run(
 def reject_dataset_run(
     name: Name, run: RunJob, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
-    """It changes nothing, and its items may go when their time is over. 409 unless the run is held."""
+    """The run does not change the dataset, and retention may remove its items. 409 unless the run is held."""
     dataset = find(name, query.user_id, parts, caller)
     return DatasetRunView.of(parts[Datasets].reject(dataset, run, caller.name))
 
@@ -400,7 +406,7 @@ def reject_dataset_run(
 def export_dataset_run(
     name: Name, run: RunJob, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
-    """For a run from before the dataset had `exports`, or one whose exports were given up: those that are not there
-    yet are written within seconds. What comes of each is in the run's `exports`. 409 unless the run is published.
+    """For a run from before the dataset had `exports`, or a run whose exports were given up: missing exports are
+    written within seconds. The outcome of each is in the run's `exports`. 409 unless the run is published.
     """
     return DatasetRunView.of(parts[Datasets].export(find(name, query.user_id, parts, caller), run))

@@ -130,7 +130,7 @@ def get_item_differences(job_id: JobId, query: Annotated[DifferencesQuery, Query
 
 
 def _key(job: Job | None, asked: str | None, parts: GatewayParts) -> ItemsKey:
-    """The fields that were asked for, else those of the dataset."""
+    """The key fields of the request, or else those of the dataset."""
     fields = tuple(name for part in (asked or "").split(",") if (name := part.strip()))
     order = job.spec.dataset if job else None
     dataset = parts[DatasetStore].look(job.user_id, order.name) if job and order else None

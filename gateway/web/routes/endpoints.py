@@ -1,4 +1,4 @@
-"""`/endpoints`: receivers that are told of events, and what came of each call."""
+"""`/endpoints`: receivers of events, and the outcome of each call."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def list_endpoints(query: Annotated[EndpointsQuery, Query()], parts: Parts, call
 @router.post("", status_code=201, summary="Make an endpoint", responses=problems(409, 413, 503))
 @needs(Scope.CRAWL)
 def create_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> MadeEndpoint:
-    """From now on its URL is called for each event that it wants, signed with its `secret`."""
+    """From now on the endpoint's URL is called for each event of its types. Calls are signed with its `secret`."""
     if body.all_users and Scope.ADMIN not in caller.scopes:
         raise ScopeMissingError(Scope.ADMIN)
     fields = body.model_dump(include={"description", "paused"}, exclude_none=True)
@@ -90,7 +90,7 @@ def get_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> Endpo
 def update_endpoint(
     endpoint_id: EndpointId, body: EndpointEdit, request: Request, parts: Parts, caller: Called
 ) -> EndpointView:
-    """While it is `paused` its deliveries are kept as `skipped`; `POST …/deliveries/resend` sends them."""
+    """While an endpoint is `paused`, its deliveries are kept as `skipped`; `POST …/deliveries/resend` sends them."""
     fields = body.model_dump(mode="json", exclude_unset=True)
     gone = [name for name, value in fields.items() if value is None]
     if refused := set(gone) - {"description"}:
@@ -106,14 +106,14 @@ def update_endpoint(
 @router.delete("/{endpoint_id}", status_code=204, summary="Delete an endpoint", responses=problems(404, 503))
 @needs(Scope.CRAWL)
 def delete_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> None:
-    """Its deliveries go with it, also those that are still to be made."""
+    """Deletes the endpoint with its deliveries, also with those that are still to be made."""
     parts[Endpoints].delete(_endpoint(endpoint_id, parts, caller))
 
 
 @router.post("/{endpoint_id}/test", summary="Call an endpoint to try it", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
 def test_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> DeliveryView:
-    """Has it called with an `endpoint.test`. `GET …/deliveries/{delivery_id}` says what came of it."""
+    """Calls the endpoint with an event `endpoint.test`. `GET …/deliveries/{delivery_id}` shows the outcome."""
     return DeliveryView.of(parts[Endpoints].test(_endpoint(endpoint_id, parts, caller)))
 
 
@@ -145,7 +145,7 @@ def get_endpoint_secret(endpoint_id: EndpointId, parts: Parts, caller: Called) -
 def renew_endpoint_secret(
     endpoint_id: EndpointId, parts: Parts, caller: Called, body: SecretRequest | None = None
 ) -> WebhookSecretView:
-    """For `keep_hours` calls are signed with the one before, too."""
+    """For `keep_hours` hours, calls are signed with the old secret, too."""
     endpoint = _signing(endpoint_id, parts, caller)
     keep = timedelta(hours=(body or SecretRequest()).keep_hours)
     made = parts[WebhookSecrets].renew(secret_name(endpoint.id), keep)
@@ -153,7 +153,9 @@ def renew_endpoint_secret(
 
 
 def _signing(endpoint_id: str, parts: GatewayParts, caller: Caller) -> Endpoint:
-    """Raises `ConflictError` for one whose secret is its address, which is never shown."""
+    """An endpoint whose calls are signed. Raises `ConflictError` for an Apprise endpoint: its secret is its address,
+    which is never shown.
+    """
     endpoint = _endpoint(endpoint_id, parts, caller)
     if endpoint.format is EndpointFormat.APPRISE:
         raise ConflictError("its calls are not signed: its address is its secret, and is not shown")
@@ -168,7 +170,7 @@ def _signing(endpoint_id: str, parts: GatewayParts, caller: Caller) -> Endpoint:
 def list_endpoint_deliveries(
     endpoint_id: EndpointId, query: Annotated[DeliveriesQuery, Query()], parts: Parts, caller: Called
 ) -> DeliveryPage:
-    """Newest first, with what came of each call. Pass `next` as `after` for the page that follows."""
+    """The deliveries with the outcome of each call, newest first. Pass `next` as `after` for the next page."""
     return _page({"endpoint_id": _endpoint(endpoint_id, parts, caller).id}, query, parts)
 
 
@@ -201,7 +203,7 @@ def resend_endpoint_deliveries(endpoint_id: EndpointId, body: ResendRequest, par
 def list_job_deliveries(
     job_id: JobId, query: Annotated[DeliveriesQuery, Query()], parts: Parts, caller: Called
 ) -> DeliveryPage:
-    """The calls of its own webhooks and of its user's endpoints, newest first."""
+    """The calls of the job's own webhooks and of its user's endpoints, newest first."""
     return _page(_about(parts[JobStore].get(job_id), caller), query, parts)
 
 

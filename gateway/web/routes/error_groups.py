@@ -88,7 +88,9 @@ def get_error_group(error_id: ErrorGroupId, parts: Parts, caller: Called) -> Err
 def update_error_group(
     error_id: ErrorGroupId, body: ErrorGroupEdit, request: Request, parts: Parts, caller: Called
 ) -> ErrorGroupDetail:
-    """A resolved one is open again, and marked as `back`, once a run has it that began after it was resolved."""
+    """A resolved group opens again, marked as `back`, once the error occurs in a run that began after it was
+    resolved.
+    """
     if body.version is not None and body.state is not ErrorGroupState.RESOLVED:
         raise InvalidRequestError("version", "is for `resolved` alone")
     before = get_error_group(error_id, parts, caller)
@@ -102,7 +104,7 @@ def update_error_group(
 @router.get("/jobs/{job_id}/errors", summary="A job's errors by what they are", responses=problems(404, 503))
 @needs(Scope.READ)
 def list_job_error_groups(job_id: JobId, parts: Parts) -> JobErrorsView:
-    """Those of all its attempts that have ended, and whether each is new, known from earlier runs of the spider, or
+    """The groups of all attempts that have ended, and whether each is new, known from earlier runs of the spider, or
     back after it was resolved. What only `print` or another process has written is in the log alone. For a schedule,
     the errors of its present or latest run.
     """

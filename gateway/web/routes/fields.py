@@ -180,9 +180,10 @@ def _fields(parts: GatewayParts, job: Job, query: FieldsQuery) -> FieldsView:
 
 # --- of a spider's last runs
 
-#: Of how many runs the fields are counted, and among how many of the spider's runs these are looked for.
+#: The fields of at most `RUNS_OVER` runs are counted; these are searched for among the spider's last `_RUNS_READ`
+#: runs.
 RUNS_OVER, _RUNS_READ = 20, 100
-#: Fields of which it is looked for the pages on which they are missing.
+#: For at most this many fields, the pages on which they are missing are searched for.
 _LOOKED_FOR = 3
 _MOST_PLACES = 3
 
@@ -248,7 +249,7 @@ def get_spider_fields(
     parts: Parts,
     caller: Called,
 ) -> SpiderFieldsView:
-    """Of the spider's last runs that ended well. Runs that were asked for something else than the newest one are left
+    """Of the spider's last runs that ended well. Runs whose request differs from that of the newest run are left
     out, as other pages fill other fields. One answer counts for up to three seconds.
     """
     wanted = JobFilter(
@@ -273,7 +274,7 @@ def get_spider_fields(
 
 
 def _alike(jobs: Sequence[ListedJob], parts: GatewayParts) -> list[ListedJob]:
-    """Those of the jobs, the newest first, that are of the schedule of the newest one; without a schedule, those that
+    """Those of the jobs (newest first) that belong to the schedule of the newest job; without a schedule, those that
     were asked for the same.
     """
     if not jobs or jobs[0].schedule_id:

@@ -161,7 +161,7 @@ async def get_job_file(
     if_range: Annotated[str | None, Header(description="`Range` counts only for this `ETag`.")] = None,
     if_none_match: Annotated[str | None, Header(description="The `ETag` that the client has.")] = None,
 ) -> Response:
-    """A browser saves it under its own name, and shows or runs nothing of it."""
+    """The headers make a browser save the file under its own name, and neither show nor run it."""
     parts.answers.take()
     record = await parts.threads.run(_find, parts, job_id, name, query.attempt)
     headers = _headers(record)

@@ -1,4 +1,4 @@
-"""`/v2/…`: what clients of Firecrawl call, done by our own routes."""
+"""`/v2/…`: the part of Firecrawl's API that its clients need, translated to calls of our own routes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from gateway.web.schemas.firecrawl import (
 
 router = Router(tags=["firecrawl"])
 
-#: Who calls, as the audit trail has it, and whose jobs they are as long as there are no keys.
+#: The caller's name in the audit trail, and the user of the jobs as long as there are no keys.
 _NAME = "firecrawl"
 #: Tags of jobs.
 _SCRAPE, _MAP, _CRAWL, _BATCH = (f"firecrawl-{kind}" for kind in ("scrape", "map", "crawl", "batch"))
@@ -218,7 +218,7 @@ _STATUS: dict[int | str, dict[str, Any]] = {200: {"model": FirecrawlStatus}, **p
 @router.get("/v2/crawl/{job_id}", summary="How a crawl goes", response_class=Response, responses=_STATUS)
 @needs(Scope.READ)
 async def firecrawl_get_crawl_status(request: Request, job_id: JobId, cursor: _Cursor = "") -> Response:
-    """With the pages that it has found: 100 at most, and 16 MiB. `next` leads to more, as long as there are more."""
+    """The crawl with its pages so far, at most 100 and 16 MiB. `next` is the URL of further pages, if any."""
     return await _status(request, job_id, cursor)
 
 
@@ -281,7 +281,7 @@ async def _errors(request: Request, job_id: str) -> FirecrawlErrors:
 
 
 async def _requests(calls: InnerCalls, job_id: str, **wanted: Any) -> list[dict[str, Any]]:
-    """A page of these ends after two seconds of looking, whatever it has found by then."""
+    """An answer ends after two seconds of search, even if it has found nothing by then."""
     found: list[dict[str, Any]] = []
     after = None
     for _ in range(_MOST_READS):
@@ -297,7 +297,7 @@ async def _requests(calls: InnerCalls, job_id: str, **wanted: Any) -> list[dict[
 @router.delete("/v2/crawl/{job_id}", summary="Cancel a crawl", responses=problems(404, 409, 503))
 @needs(Scope.AGENT)
 async def firecrawl_cancel_crawl(request: Request, job_id: JobId) -> FirecrawlCancelled:
-    """It ends within moments. What it has found stays."""
+    """The crawl ends within moments. Its results stay."""
     return await _cancel(request, job_id)
 
 
@@ -368,7 +368,7 @@ _THERE = "scrape, map, crawl, batch/scrape and team/* of version 2"
 @router.api_route("/v2/{rest:path}", methods=_METHODS, include_in_schema=False)
 @for_everybody
 async def refuse_others(request: Request, rest: str) -> None:  # noqa: ARG001 - the address is named as a whole
-    """Whatever it would be."""
+    """Refuse all other routes of Firecrawl."""
     address = f"{request.method} {request.url.path[:200]}"
     message = f"{address} is not possible here: of Firecrawl's API there are {_THERE}; see /help/"
     _refuse(HTTPStatus.NOT_FOUND, "NOT_SUPPORTED", message)

@@ -49,7 +49,7 @@ class ItemPages:
         self._last = None if self._after is None else _item_at(self._job_id, self._after)
 
     def first(self, count: int) -> list[Row]:
-        """The first items of all, wherever this begins."""
+        """The first items of the crawl, even if this reader begins later."""
         return [item.row for item in self._store.page(self._job_id, self._attempt, None, count)]
 
     def next(self, most: int) -> list[Row] | None:

@@ -223,7 +223,9 @@ def _status_view(job_id: str, parts: GatewayParts, caller: Caller) -> AnyJobStat
 
 
 def queue_position(job: Job, parts: GatewayParts, caller: Caller) -> int | None:
-    """Its place in the queue. `None` also for who may see some projects: a place counts the jobs of all others."""
+    """The job's place in the queue. `None` also if the caller may see only some projects, because the place would
+    reveal how many jobs others have.
+    """
     return None if caller.projects else parts[JobQueries].queue_position(job)
 
 

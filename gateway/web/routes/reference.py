@@ -25,7 +25,8 @@ _INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _LOGO = b"https://cdn.redoc.ly/redoc/logo-mini.svg"
 _NO_PICTURE = b"data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 _KEPT = {"Cache-Control": "public, max-age=3600"}
-#: Both add styles to the page as they run; ReDoc searches in a worker that it makes from its own script.
+#: Inline styles are allowed because Swagger UI and ReDoc add some to the page, and a worker because ReDoc searches in
+#: one that it makes from its own script.
 _POLICY = (
     "default-src 'none'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "font-src 'self' data:; connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'; "
@@ -80,7 +81,7 @@ async def redoc(request: Request) -> HTMLResponse:
 
 
 def _guarded(page: HTMLResponse) -> HTMLResponse:
-    """Add a policy: only our files run, and the scripts that the page was made with, which it names by their hash."""
+    """Add a policy that allows only our script files, and the page's own scripts by their hashes."""
     inline = _INLINE_SCRIPT.findall(bytes(page.body).decode())
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inline]
     page.headers["Content-Security-Policy"] = _POLICY.format(scripts="".join(f" 'sha256-{one}'" for one in hashes))

@@ -1,4 +1,4 @@
-"""`GET /jobs/{job_id}/repair`: what somebody needs who mends the spider of a run, in one answer."""
+"""`GET /jobs/{job_id}/repair`: all facts that help to repair the spider of a run, in one answer."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from gateway.web.schemas.job import AdviceView, JobSummary
 
 router = Router(tags=["jobs"])
 
-#: How many of each kind there are at most, and characters of the log's end.
+#: Maximum number of entries of each kind, and of characters of the log's end.
 MOST_PAGES, MOST_ERRORS, MOST_FIELDS, LOG_CHARACTERS = 30, 20, 50, 8000
-#: Characters of one value that differs.
+#: Maximum number of characters of a changed value.
 _VALUE = 1000
 #: Scrapy's counts that say how sites have answered, and what was logged.
 STATS = ("downloader/response_status_count/", "downloader/exception_type_count/", "log_count/", "retry/count")
@@ -145,7 +145,7 @@ def _figures(job: Job) -> dict[str, Any]:
 
 
 def asked_of(job: Job) -> dict[str, Any]:
-    """What was asked for; of secrets the names."""
+    """The request for the job, with only the names of secrets."""
     spec = job.spec.shown().model_dump(mode="json", exclude_defaults=True, exclude={"version"})
     return spec | {"env": sorted(job.spec.env), "tags": sorted(job.tags), "max_retries": job.max_retries}
 

@@ -117,7 +117,7 @@ def get_spider_days(
 def get_project_days(
     project: AnyProjectName, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
 ) -> RunDaysView:
-    """The same of all spiders of a project."""
+    """As the days of a spider, for all spiders of a project."""
     return _answer(RunSubject.PROJECT, project, query, parts, caller)
 
 
@@ -131,7 +131,7 @@ def get_project_days(
 def get_schedule_days(
     schedule_id: ScheduleId, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
 ) -> RunDaysView:
-    """The same of the runs of a schedule, those that were started by hand included."""
+    """As the days of a spider, for the runs of a schedule, including those that were started by hand."""
     parts[ScheduleStore].get(schedule_id)
     return _answer(RunSubject.SCHEDULE, schedule_id, query, parts, caller)
 
@@ -141,7 +141,7 @@ def get_schedule_days(
 def get_site_days(
     name: NamedSite, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
 ) -> RunDaysView:
-    """The same of the runs of a site. A key that is not an admin's gets those of its own user."""
+    """As the days of a spider, for a site. Keys without the scope `admin` get only their own users' runs."""
     return _answer(RunSubject.SITE, name, query, parts, caller)
 
 

@@ -51,7 +51,7 @@ class SavedViewRequest(Body, json_schema_extra={"examples": [_WISH]}):
 
 
 class SavedViewEdit(Body, json_schema_extra={"examples": [{"default": True}]}):
-    """Only what is to be changed."""
+    """The fields to change."""
 
     query: _QueryText | None = None
     shared: bool | None = None
@@ -83,7 +83,7 @@ class SavedViewList(BaseModel):
 @router.get("", summary="List saved views", responses=problems(503))
 @needs(Scope.READ)
 def list_saved_views(query: Annotated[ViewsQuery, Query()], parts: Parts, caller: Called) -> SavedViewList:
-    """The caller's, in the order in which they were made; at most a hundred."""
+    """The caller's views in the order in which they were made, at most a hundred."""
     user = viewer_of(caller)
     found = parts[SavedViews].of_user(user)
     defaults = {one: default_of([view for view in found if view.list is one]) for one in ListName}
@@ -104,7 +104,7 @@ def create_saved_view(body: SavedViewRequest, parts: Parts, caller: Called) -> S
 @router.get("/{view_id}", summary="A saved view", responses=problems(404, 503))
 @needs(Scope.READ)
 def get_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> SavedViewOfList:
-    """One of the caller's, or one that somebody shares."""
+    """A view of the caller, or a view that another user shares."""
     user, found = viewer_of(caller), parts[SavedViews].get(view_id, caller.may_see)
     return SavedViewOfList.of(found, user, parts[SavedViews].default(user, found.list))
 
@@ -130,7 +130,7 @@ def viewer_of(caller: Caller) -> str:
 
 
 def _own(view_id: str, views: SavedViews, caller: Caller) -> SavedView:
-    """Raises `ViewNotFoundError`; `NotYourUserError` for one that another user shares."""
+    """A view of the caller. Raises `ViewNotFoundError`, or `NotYourUserError` if another user shares it."""
     found = views.get(view_id, caller.may_see)
     if found.user_id != viewer_of(caller) and Scope.ADMIN not in caller.scopes:
         raise NotYourUserError(found.user_id)

@@ -1,4 +1,4 @@
-"""`/schedules`: what is run again and again, when, and what became of it."""
+"""`/schedules`: repeated crawls, their times, and what happened at each time."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts:
 @router.get("/jobs/sites", summary="What a run of each site may contain", responses=problems(503))
 @needs(Scope.READ)
 def list_site_abilities(parts: Parts) -> SiteAbilitiesList:
-    """For `POST /jobs/scrape`: every site, and what a run of it can be asked for."""
+    """For `POST /jobs/scrape`: every site, and the options of a run of it."""
     return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteStore].all()])
 
 

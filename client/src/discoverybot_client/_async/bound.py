@@ -1,4 +1,4 @@
-"""What records with methods have in common: the way to their gateway."""
+"""The base classes of records with methods, and of collections of them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Bound(Record):
 
 
 class Resource:
-    """What there are of one kind."""
+    """The collection of all objects of one kind."""
 
     def __init__(self, transport: Transport, user_id: str | None) -> None:
         self._transport = transport
-        #: For whom it asks, where there are no keys.
+        #: The user, if the gateway has no keys.
         self._user_id = user_id

@@ -71,9 +71,9 @@ class Client:
             address, timeout, Retries(retries) if isinstance(retries, int) else retries, transport
         )
         bound = (self._transport, user_id)
-        #: What is crawled again and again.
+        #: Crawls that are repeated.
         self.schedules = Schedules(*bound)
-        #: What is known across runs.
+        #: Items that are tracked across runs.
         self.datasets = Datasets(*bound)
         #: Jobs that are out of retries.
         self.dead_letters = DeadLetters(*bound)
@@ -81,15 +81,15 @@ class Client:
         self.errors = ErrorGroups(*bound)
         #: Receivers of events.
         self.endpoints = Endpoints(*bound)
-        #: What the rules have found.
+        #: The alerts of all rules.
         self.alerts = Alerts(*bound)
-        #: When alerts begin, and who is told.
+        #: The rules for alerts.
         self.alert_rules = AlertRules(*bound)
-        #: Where is searched.
+        #: The sites that are searched.
         self.sites = Sites(*bound)
-        #: What is searched for there.
+        #: The searches on sites.
         self.targets = Targets(*bound)
-        #: What is deployed.
+        #: Projects of spiders.
         self.projects = Projects(*bound)
         #: The machines that crawl.
         self.nodes = Nodes(*bound)
@@ -116,18 +116,18 @@ class Client:
     async def crawl(
         self, *urls: str, spider: str | None = None, wait: float | None = None, **fields: Unpack[CrawlFields]
     ) -> Job:
-        """Crawl from these URLs on, and return the job once it has ended, however it has (`require_good`). It has
-        `items`.
+        """Crawl from these URLs on, and return the job once it has ended, whether well or not (see
+        `Job.require_good`). `Job.items` has the results.
 
-        `fields` are those of `POST /crawl`, such as `depth=1` or `params={…}`. `wait` is how many seconds it may
-        take: `WaitTimeoutError` after that, and the crawl goes on.
+        `fields` are those of `POST /crawl`, such as `depth=1` or `params={…}`. After `wait` seconds raises
+        `WaitTimeoutError`; the crawl goes on.
         """
         job = await self.start_crawl(*urls, spider=spider, **fields)
         return await job.wait(wait)
 
     async def start_crawl(self, *urls: str, spider: str | None = None, **fields: Unpack[CrawlFields]) -> Job:
         """As `crawl`, but returns at once. If the answer is lost, the request is repeated, and still makes one job.
-        The same request within `CRAWL_CACHE_TTL` has the same job: `ignore_cache=True` makes a new one.
+        The same request within `CRAWL_CACHE_TTL` is answered with the same job: `ignore_cache=True` makes a new one.
         """
         if fields.get("interval") is not None:
             raise ValueError("interval: client.schedules.create(…) makes a schedule")
@@ -138,8 +138,8 @@ class Client:
     async def preview_crawl(
         self, *urls: str, spider: str | None = None, **fields: Unpack[CrawlFields]
     ) -> CrawlPreview:
-        """What would become of `start_crawl` with the same arguments: why it would be refused, or when and where it
-        would run. Nothing is made.
+        """What `start_crawl` would do with the same arguments: why the crawl would be refused, or when and where it
+        would run. No job is made.
         """
         body = order(self.user_id, urls, spider, fields)
         return CrawlPreview(await self._transport.call("POST", "/crawl/preview", json=body, repeatable=True))
@@ -155,7 +155,7 @@ class Client:
             yield Job(job, self._transport)
 
     async def count_jobs(self, **filters: Unpack[JobCountFilters]) -> int:
-        """How many there are. Of a search (`q`) that takes long, as many as were found."""
+        """How many jobs match. If a search (`q`) takes too long, how many were found until then."""
         query = given(**{"user_id": self.user_id, **filters})
         return int((await self._transport.call("GET", "/jobs/count", params=query))["count"])
 
@@ -166,8 +166,8 @@ class Client:
         expect: BulkReport | None = None,
         **filters: Unpack[JobCountFilters],
     ) -> BulkReport:
-        """Act on all jobs of the filter. Without `expect` it only counts them (`matched`). With that answer as
-        `expect` it acts on those that there were then, and says how many were `done` and which were `refused`.
+        """Act on all jobs that match. Without `expect`, the jobs are only counted (`matched`). Pass that report as
+        `expect` to act on the jobs that it counted; the new report says how many were `done` and which `refused`.
         """
         body = {"action": action, "filter": given(**{"user_id": self.user_id, **filters})}
         if expect is None:
@@ -182,22 +182,22 @@ class Client:
             body["after"] = told["next"]
 
     async def events(self, *job_ids: str, patience: float | None = None) -> AsyncGenerator[Event, None]:
-        """What happens to all jobs, or to these: a `snapshot`, then `status` and `progress`. After the connection was
+        """Events of all jobs, or of these: a `snapshot`, then `status` and `progress`. After the connection was
         lost (`dropped`) it begins with a `snapshot` again.
         """
         query = given(user_id=self.user_id, job_id=list(job_ids) or None)
         async for event in self._transport.events("/events", "", patience, **query):
             yield event
 
-    # --- what can be crawled with
+    # --- spiders
 
     async def spiders(self, **filters: Unpack[SpiderFilters]) -> AsyncIterator[SpiderRecord]:
-        """What there is to crawl with, and what arguments each takes."""
+        """All spiders, with the arguments that each takes."""
         async for spider in self._transport.entries("/spiders", "spiders", filters):
             yield SpiderRecord(spider)
 
     async def spider_days(self, project: str, spider: str, days: int = 30) -> RunDays:
-        """How its runs went, day by day."""
+        """How the spider's runs went, day by day."""
         path = f"/spiders/{quote(project, safe='')}/{quote(spider, safe='')}/days"
         query = given(days=days, user_id=self.user_id)
         return RunDays(await self._transport.call("GET", path, params=query))
@@ -210,8 +210,8 @@ class Client:
         version: str | None = None,
         requirements: str | None = None,
     ) -> Deployment:
-        """Deploy a Scrapy project to every node. `source` is its folder, which `discoverybot deploy` makes an egg of;
-        or an egg, for which `project` and `version` are to be said, and `requirements` is the text of a lock file.
+        """Deploy a Scrapy project to every node. `source` is its folder, from which `discoverybot deploy` makes an
+        egg; or an egg, which needs `project` and `version`. `requirements` is the text of a lock file.
         """
         path = Path(source)
         if await in_thread(path.is_dir):
@@ -226,7 +226,7 @@ class Client:
         files = {"egg": ("project.egg", content)}
         if requirements is not None:
             files["requirements"] = ("requirements.txt", requirements.encode())
-        # once nodes have installed what it needs, the same request is answered
+        # the gateway stores the egg once nodes have installed its requirements: repeat it then
         while True:
             told: dict[str, Any] = await self._transport.call(
                 "POST",
@@ -241,7 +241,7 @@ class Client:
             await self._until_installed(told["dependencies_url"], deadline)
 
     async def _until_installed(self, url: str, deadline: Deadline) -> None:
-        """Or until nobody knows, such as after a node's restart."""
+        """Wait until no node is installing, or until the gateway does not know, such as after a node's restart."""
         with suppress(ApiError):
             while any(node["state"] == "building" for node in (await self.request("GET", url))["nodes"]):
                 if deadline.is_over():
@@ -259,7 +259,7 @@ class Client:
         return Session(await self._transport.call("GET", "/session"))
 
     async def queue(self, *, hours: int | None = None) -> QueueStatus:
-        """What waits and for what, who works, and how sites have answered in the last `hours`."""
+        """Which jobs wait and why, which processes work, and how sites have answered in the last `hours`."""
         return QueueStatus(await self._transport.call("GET", "/jobs/queue/status", params=given(hours=hours)))
 
     async def audit(self, **filters: Unpack[AuditFilters]) -> AsyncIterator[AuditEntry]:
@@ -269,7 +269,7 @@ class Client:
 
     async def request(self, method: str, path: str, *, timeout: float | None = None, **options: Any) -> Any:
         """Any other call of the API: the answer as JSON. `options` are httpx2's: `params`, `json` and others.
-        `timeout` is for all of it, in seconds; without it, the client's.
+        `timeout`: seconds for the whole call; by default the client's.
         """
         limit = None if timeout is None else Deadline(timeout, timeout)
         return await self._transport.call(method, path, deadline=limit, **options)
@@ -287,12 +287,12 @@ class Client:
     def pieces(
         self, path: str, *, headers: dict[str, str] | None = None, **query: Any
     ) -> AsyncGenerator[bytes, None]:
-        """The body of any answer of the API, piece by piece. One that breaks off is not asked for again."""
+        """The body of any answer of the API, piece by piece. A request whose answer breaks off is not repeated."""
         return self._transport.pieces(path, headers, **query)
 
 
 def _added(before: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    """Two parts of a report as one."""
+    """The sum of two parts of a report."""
     counts = {name: before.get(name, 0) + told.get(name, 0) for name in ("done", "refused")}
     refusals = [*before.get("refusals", ()), *told.get("refusals", ())]
     return {**told, **counts, "matched": before.get("matched", told["matched"]), "refusals": refusals}

@@ -1,4 +1,4 @@
-"""What httpx2 and Python call otherwise for asyncio: the one module that is written twice, in `_sync`, too."""
+"""Names that differ between asyncio and blocking code. Only this module is written twice: `_sync` has its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 async def in_thread(function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
-    """Call what blocks."""
+    """Call a blocking function."""
     return await asyncio.to_thread(function, *args, **kwargs)
 
 

@@ -42,50 +42,50 @@ _JOB_ID = 32
 
 
 class Project(Bound, ProjectRecord):
-    """A project of spiders. What it is made of is asked for by `list_versions`, `variables` and `settings`."""
+    """A project of spiders. `list_versions`, `variables` and `settings` ask for its parts."""
 
     async def refresh(self) -> Self:
-        """Ask for its versions again."""
+        """Ask for the project's versions again."""
         self._data = _project(await self._transport.call("GET", self._path("/versions")))
         return self
 
     async def list_versions(self) -> list[VersionRecord]:
-        """The newest first."""
+        """The project's versions, the newest first."""
         told = await self._transport.call("GET", self._path("/versions"))
         return [VersionRecord(version) for version in told["versions"]]
 
     async def activate(self, version: str) -> Self:
-        """Crawls that name no version run this one from now on."""
+        """Make this version the latest: crawls that name no version run it from now on."""
         return await self._renew("POST", self._path(f"/versions/{quote(version, safe='')}/activate"))
 
     async def roll_back(self) -> Self:
-        """The version before is the latest again."""
+        """Make the version before the latest one the latest again."""
         return await self._renew("POST", self._path("/rollback"))
 
     async def delete_version(self, version: str) -> None:
-        """Remove it, also from every node."""
+        """Remove this version, also from every node."""
         await self._transport.call("DELETE", self._path(f"/versions/{quote(version, safe='')}"))
 
     async def dependencies(self, version: str) -> Dependencies:
-        """What each node has installed for it."""
+        """What each node has installed for this version."""
         path = self._path(f"/versions/{quote(version, safe='')}/dependencies")
         return Dependencies(await self._transport.call("GET", path))
 
     async def variables(self) -> list[Variable]:
-        """Its environment variables; of secrets without values."""
+        """The project's environment variables; secrets have no values."""
         return _variables(await self._transport.call("GET", self._path("/env")))
 
     async def set_variable(self, name: str, value: str, *, secret: bool = False) -> list[Variable]:
-        """Attempts that begin later find it in their environment. All variables, as they are then."""
+        """Set a variable for attempts that begin later. Returns all variables."""
         body = {"value": value, "secret": secret}
         return _variables(await self._transport.call("PUT", self._path(f"/env/{quote(name, safe='')}"), json=body))
 
     async def unset_variable(self, name: str) -> list[Variable]:
-        """All variables, as they are then."""
+        """Remove a variable. Returns all variables that are left."""
         return _variables(await self._transport.call("DELETE", self._path(f"/env/{quote(name, safe='')}")))
 
     async def settings(self) -> ProjectSettings:
-        """Those that were set here; those in its code are not known."""
+        """The settings that were set through the gateway; those in the project's code are not known."""
         return ProjectSettings(await self._transport.call("GET", self._path("/settings")))
 
     async def replace_settings(
@@ -95,8 +95,8 @@ class Project(Bound, ProjectRecord):
         open: Sequence[str] | None = None,  # noqa: A002 - as the API has it
         open_env: Sequence[str] | None = None,
     ) -> ProjectSettings:
-        """These and no others, from the next attempts on. Crawls may set those that are `open`, and variables that
-        are `open_env`.
+        """Replace all settings, from the next attempts on. Crawls may set the settings in `open` and the variables
+        in `open_env`.
         """
         body = {"settings": dict(settings), **given(open=open, open_env=open_env)}
         return ProjectSettings(await self._transport.call("PUT", self._path("/settings"), json=body))
@@ -113,7 +113,7 @@ class Projects(Resource):
     """Projects of spiders: `client.projects`. `client.deploy` makes one."""
 
     async def list(self) -> AsyncIterator[Project]:
-        """All of them."""
+        """All of them, one by one."""
         for project in (await self._transport.call("GET", "/projects"))["projects"]:
             yield Project(project, self._transport)
 
@@ -140,18 +140,18 @@ class Node(Bound, NodeRecord):
         return await self._renew("GET", self._path())
 
     async def drain(self, *, wait: int | None = None) -> Self:
-        """It takes no more jobs; those that run go on. With `wait` until its machine may be removed (`removable`), or
-        for so many seconds.
+        """Give the node no more jobs; running jobs go on. With `wait`, return once its machine may be removed
+        (`removable`), or after so many seconds.
         """
         limit = None if wait is None else Deadline(self._transport.timeout + wait, wait + self._transport.timeout)
         return await self._renew("POST", self._path("/drain"), params=given(wait=wait), deadline=limit)
 
     async def resume(self) -> Self:
-        """It takes jobs again."""
+        """Give the node jobs again."""
         return await self._renew("POST", self._path("/resume"))
 
     async def forget(self) -> None:
-        """Take one off the list whose machine is gone."""
+        """Take the node off the list, if its machine no longer exists."""
         await self._transport.call("DELETE", self._path())
 
     def _path(self, what: str = "") -> str:
@@ -162,7 +162,7 @@ class Nodes(Resource):
     """The machines that crawl: `client.nodes`."""
 
     async def list(self) -> AsyncIterator[Node]:
-        """All of them."""
+        """All of them, one by one."""
         for node in (await self._transport.call("GET", "/nodes"))["nodes"]:
             yield Node(node, self._transport)
 
@@ -171,21 +171,21 @@ class Nodes(Resource):
         return await Node({"name": name}, self._transport).refresh()
 
     async def invite(self, *, minutes: int | None = None, note: str | None = None) -> Invitation:
-        """What one machine needs to become a node within so many minutes."""
+        """An invitation, with which one machine can become a node within so many minutes."""
         body = given(minutes=minutes, note=note)
         return Invitation(await self._transport.call("POST", "/nodes/invitations", json=body))
 
 
 class Key(Bound, KeyRecord):
-    """A key of the gateway. `key` itself is shown once, when it is made."""
+    """A key of the gateway. `key`, its text, is present only in the answer of `create`."""
 
     @property
     def id(self) -> str:
-        """Its id: what `get` and other calls take."""
+        """The id that `get` and other calls take."""
         return str(self._data["key_id"])
 
     async def revoke(self) -> Self:
-        """It is invalid within seconds, and stays in the list."""
+        """Make the key invalid, which takes seconds. It stays in the list."""
         return await self._renew("DELETE", f"/keys/{self.id}")
 
 
@@ -193,7 +193,7 @@ class Keys(Resource):
     """Keys of the gateway: `client.keys`."""
 
     async def create(self, user_id: str, scopes: Sequence[Scope], **fields: Unpack[KeyFields]) -> Key:
-        """`key` of the answer is shown never again."""
+        """Make a key. Only this answer has its text, `key`."""
         body = {"user_id": user_id, "scopes": [*scopes], **sent(fields)}
         return Key(await self._transport.call("POST", "/keys", json=body), self._transport)
 
@@ -208,7 +208,7 @@ class SavedView(Bound, SavedViewRecord):
 
     @property
     def id(self) -> str:
-        """Its id: what `get` and other calls take."""
+        """The id that `get` and other calls take."""
         return str(self._data["view_id"])
 
     async def update(self, **fields: Unpack[SavedViewChanges]) -> Self:
@@ -216,7 +216,7 @@ class SavedView(Bound, SavedViewRecord):
         return await self._renew("PATCH", f"/views/{self.id}", json=sent(fields))
 
     async def delete(self) -> None:
-        """It is gone also for those it was shared with."""
+        """Delete the view, also for the users whom it is shared with."""
         await self._transport.call("DELETE", f"/views/{self.id}")
 
 
@@ -226,22 +226,22 @@ class SavedViews(Resource):
     async def create(
         self, of: ListName, name: str, query: str, *, shared: bool = False, default: bool = False
     ) -> SavedView:
-        """`query` is that of the page's address: `status=error&project=shop`."""
+        """Save a view. `query` is the query string of the page's address: `status=error&project=shop`."""
         body = {"list": of, "name": name, "query": query, "shared": shared, "default": default}
         return SavedView(await self._transport.call("POST", "/views", json=body), self._transport)
 
     async def get(self, view_id: str) -> SavedView:
-        """One of the caller's, or one that somebody shares. Raises `NotFoundError`."""
+        """A view of the caller, or a view that another user shares. Raises `NotFoundError`."""
         return SavedView(await self._transport.call("GET", f"/views/{view_id}"), self._transport)
 
     async def list(self, of: ListName | None = None) -> AsyncIterator[SavedView]:
-        """The caller's, in the order in which they were made."""
+        """The caller's views, in the order in which they were made."""
         for view in (await self._transport.call("GET", "/views", params=given(list=of)))["views"]:
             yield SavedView(view, self._transport)
 
 
 class Site(Bound, SiteRecord):
-    """Where is searched, and how often."""
+    """A site that is searched again and again."""
 
     async def refresh(self) -> Self:
         """Ask for it again."""
@@ -252,7 +252,7 @@ class Site(Bound, SiteRecord):
         return await self._renew("PATCH", self._path(), json=sent(fields))
 
     async def scrape(self, **fields: Unpack[ScrapeFields]) -> Job:
-        """Search it now: `scrape(search_term="bees")`. The job has the `items`."""
+        """Search the site now: `scrape(search_term="bees")`. The job has the `items`."""
         body = {"site_name": self._data["name"], **sent(fields)}
         told = await self._transport.call("POST", "/jobs/scrape", json=body, headers=idempotent())
         job = {**NEW_JOB, "job_id": told["data"]["run_id"][-_JOB_ID:], "site": self._data["name"]}
@@ -263,7 +263,7 @@ class Site(Bound, SiteRecord):
         return RunDays(await self._transport.call("GET", self._path("/days"), params={"days": days}))
 
     async def delete(self, *, force: bool = False) -> None:
-        """With `force` also its targets."""
+        """Delete the site; with `force` also its targets."""
         await self._transport.call("DELETE", self._path(), params={"force": "true"} if force else {})
 
     def _path(self, what: str = "") -> str:
@@ -271,10 +271,10 @@ class Site(Bound, SiteRecord):
 
 
 class Sites(Resource):
-    """Where is searched: `client.sites`."""
+    """The sites that are searched: `client.sites`."""
 
     async def create(self, name: str, search_url: str, **fields: Unpack[SiteFields]) -> Site:
-        """`search_url` has places for what is searched: `https://example.com/?q={keywords}`."""
+        """Add a site. `search_url` has places for what is searched: `https://example.com/?q={keywords}`."""
         body = {"name": name, "search_url": search_url, **sent(fields)}
         return Site(await self._transport.call("POST", "/sites", json=body), self._transport)
 
@@ -283,13 +283,13 @@ class Sites(Resource):
         return await Site({"name": name}, self._transport).refresh()
 
     async def list(self, *, enabled: bool | None = None, limit: int | None = None) -> AsyncIterator[Site]:
-        """By name."""
+        """The sites, sorted by name."""
         async for site in self._transport.entries("/sites", "sites", {"enabled": enabled, "limit": limit}):
             yield Site(site, self._transport)
 
 
 class Target(Bound, TargetRecord):
-    """What is searched for on a site, and how often."""
+    """A search on a site, which is repeated."""
 
     async def refresh(self) -> Self:
         """Ask for it again."""
@@ -300,7 +300,7 @@ class Target(Bound, TargetRecord):
         return await self._renew("PATCH", self._path(), json=sent(fields))
 
     async def delete(self) -> None:
-        """Runs that have been made go on."""
+        """Delete the target. Jobs that it has started go on."""
         await self._transport.call("DELETE", self._path())
 
     def _path(self) -> str:
@@ -308,10 +308,10 @@ class Target(Bound, TargetRecord):
 
 
 class Targets(Resource):
-    """What is searched for: `client.targets`."""
+    """The searches on sites: `client.targets`."""
 
     async def create(self, site: str, **fields: Unpack[TargetFields]) -> Target:
-        """`create("board", keywords="bees", frequency=60)`."""
+        """Add a target: `create("board", keywords="bees", frequency=60)`."""
         told = await self._transport.call("POST", "/targets", json={"site": site, **sent(fields)})
         return Target(told, self._transport)
 
@@ -322,7 +322,7 @@ class Targets(Resource):
     async def list(
         self, *, site: str | None = None, enabled: bool | None = None, limit: int | None = None
     ) -> AsyncIterator[Target]:
-        """By number."""
+        """The targets, sorted by number."""
         query = {"site": site, "enabled": enabled, "limit": limit}
         async for target in self._transport.entries("/targets", "targets", query):
             yield Target(target, self._transport)

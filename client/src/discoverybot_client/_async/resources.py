@@ -43,11 +43,11 @@ _WAIT = 30
 
 
 class Schedule(Bound, ScheduleRecord):
-    """What is crawled again and again."""
+    """A crawl that is repeated."""
 
     @property
     def id(self) -> str:
-        """Its id: what `get` and other calls take."""
+        """The id that `get` and other calls take."""
         return str(self._data["schedule_id"])
 
     async def refresh(self) -> Self:
@@ -59,7 +59,7 @@ class Schedule(Bound, ScheduleRecord):
         return await self._renew("PATCH", self._path(), json=sent(fields))
 
     async def pause(self) -> Self:
-        """No run begins until it is resumed."""
+        """Begin no run until `resume`."""
         return await self._renew("POST", self._path("/pause"))
 
     async def resume(self) -> Self:
@@ -67,12 +67,12 @@ class Schedule(Bound, ScheduleRecord):
         return await self._renew("POST", self._path("/resume"))
 
     async def run(self) -> Job:
-        """A run now, beside those that are due."""
+        """Run the crawl now, in addition to the runs that are due."""
         receipt = await self._transport.call("POST", self._path("/run"))
         return Job({**NEW_JOB, **receipt}, self._transport)
 
     async def jobs(self, *, limit: int | None = None) -> AsyncIterator[Job]:
-        """Its jobs, the newest first."""
+        """The schedule's jobs, the newest first."""
         async for job in self._transport.entries("/jobs", "jobs", {"schedule_id": self.id, "limit": limit}):
             yield Job(job, self._transport)
 
@@ -82,7 +82,7 @@ class Schedule(Bound, ScheduleRecord):
         return [ComingRun(run) for run in told["runs"]]
 
     async def history(self, *, limit: int | None = None) -> AsyncIterator[Occurrence]:
-        """What became of each time that it was due, the latest first: a job, or why there is none."""
+        """Each time at which the schedule was due, the latest first, with its job or the reason why there is none."""
         async for entry in self._transport.entries(self._path("/history"), "entries", {"limit": limit}):
             yield Occurrence(entry)
 
@@ -91,7 +91,7 @@ class Schedule(Bound, ScheduleRecord):
         return RunDays(await self._transport.call("GET", self._path("/days"), params={"days": days}))
 
     async def delete(self) -> None:
-        """Its runs stay."""
+        """Delete the schedule. Its jobs stay."""
         await self._transport.call("DELETE", self._path())
 
     def _path(self, what: str = "") -> str:
@@ -99,7 +99,7 @@ class Schedule(Bound, ScheduleRecord):
 
 
 class Schedules(Resource):
-    """What is crawled again and again: `client.schedules`."""
+    """Crawls that are repeated: `client.schedules`."""
 
     async def create(
         self,
@@ -159,17 +159,17 @@ class Changes:
 
 
 class Dataset(Bound, DatasetRecord):
-    """What is known across runs."""
+    """Items that are tracked across runs."""
 
     @property
     def items_count(self) -> int:
-        """How many items are present; `items()` are they themselves."""
+        """How many items are present; `items()` gives the items themselves."""
         return int(self._data["items"])
 
     def changes(
         self, since: int | str | datetime = 0, *, types: ChangeTypes | None = None, follow: bool = False
     ) -> Changes:
-        """What has changed after `since`: the `cursor` of an earlier loop, or a time with an offset. With `follow`,
+        """The changes after `since`: the `cursor` of an earlier loop, or a time with an offset. With `follow`,
         the loop waits for more and does not end. Raises `CursorExpiredError` if such changes are no longer kept.
         """
         query = {**self._user(), **given(types=types)}
@@ -179,7 +179,7 @@ class Dataset(Bound, DatasetRecord):
     async def items(
         self, *, q: str | None = None, removed: bool = False, limit: int | None = None
     ) -> AsyncIterator[DatasetItem]:
-        """What is present; with `removed`, also what is gone. `q` is a text that it has."""
+        """The items that are present; with `removed`, also removed ones. `q`: only items with this text."""
         query = {**self._user(), **given(q=q, removed="true" if removed else None, limit=limit)}
         async for item in self._transport.entries(self._path("/items"), "items", query, page=_MANY):
             yield DatasetItem(item)
@@ -187,13 +187,13 @@ class Dataset(Bound, DatasetRecord):
     async def list_runs(
         self, *, state: RunState | None = None, limit: int | None = None
     ) -> AsyncIterator[DatasetRun]:
-        """What each crawl has done to it, the newest first; `state="held"` are those that wait for `accept`."""
+        """The dataset's runs, the newest first; `state="held"` selects those that wait for `accept`."""
         query = {**self._user(), "state": state, "limit": limit}
         async for run in self._transport.entries(self._path("/runs"), "runs", query):
             yield DatasetRun(run, self._transport, self)
 
     async def run(self, job_id: str) -> DatasetRun:
-        """What this crawl has done to it. Raises `NotFoundError`."""
+        """The run of this job. Raises `NotFoundError`."""
         return await DatasetRun({"job_id": job_id}, self._transport, self).refresh()
 
     async def health(self) -> DatasetHealth:
@@ -201,7 +201,7 @@ class Dataset(Bound, DatasetRecord):
         return DatasetHealth(await self._transport.call("GET", self._path("/health"), params=self._user()))
 
     async def schema(self, *, learned: bool = False) -> dict[str, Any]:
-        """The JSON Schema of its items: the one that is pinned, or what the last runs have in common (`learned`)."""
+        """The JSON Schema of the items: the pinned one, or with `learned` one made from the last runs."""
         query = {**self._user(), **({"learned": "true"} if learned else {})}
         told: dict[str, Any] = await self._transport.call("GET", self._path("/schema"), params=query)
         return told
@@ -226,7 +226,7 @@ class Dataset(Bound, DatasetRecord):
 
 
 class DatasetRun(Bound, DatasetRunRecord):
-    """What a crawl has done to a dataset."""
+    """The effect of one crawl on a dataset."""
 
     def __init__(self, data: dict[str, Any], transport: Transport, dataset: Dataset) -> None:
         super().__init__(data, transport)
@@ -255,10 +255,10 @@ class DatasetRun(Bound, DatasetRunRecord):
 
 
 class Datasets(Resource):
-    """What is known across runs: `client.datasets`."""
+    """Items that are tracked across runs: `client.datasets`."""
 
     async def put(self, name: str, **options: Unpack[DatasetOptions]) -> Dataset:
-        """Make it, or set its options: `key=["sku"]` and the like; what is left out gets its default."""
+        """Make the dataset, or set its options, such as `key=["sku"]`; other options get their defaults."""
         path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
         return Dataset(await self._transport.call("PUT", path, params=query, json=sent(options)), self._transport)
 

@@ -1,4 +1,4 @@
-"""Who is told of what happens, and what is found to be wrong: endpoints, alerts, errors."""
+"""Endpoints (receivers of events), alerts, and errors across runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Endpoint(Bound, EndpointRecord):
 
     @property
     def id(self) -> str:
-        """Its id: what `get` and other calls take."""
+        """The id that `get` and other calls take."""
         return str(self._data["endpoint_id"])
 
     async def refresh(self) -> Self:
@@ -56,7 +56,7 @@ class Endpoint(Bound, EndpointRecord):
         return str((await self._transport.call("GET", self._path("/secret")))["secret"])
 
     async def renew_secret(self, *, keep_hours: int | None = None) -> str:
-        """A new secret; for `keep_hours` calls are signed with the one before, too."""
+        """A new secret. For `keep_hours` hours, calls are signed with the old secret, too."""
         body = given(keep_hours=keep_hours)
         return str((await self._transport.call("POST", self._path("/secret"), json=body))["secret"])
 
@@ -67,22 +67,24 @@ class Endpoint(Bound, EndpointRecord):
         type: str | None = None,  # noqa: A002 - as the API has it
         limit: int | None = None,
     ) -> AsyncIterator[DeliveryRecord]:
-        """Its calls, the newest first. `type` is that of their events."""
+        """The calls of this endpoint, the newest first. `type`: only events of this type."""
         query = {"state": state, "type": type, "limit": limit}
         async for delivery in self._transport.entries(self._path("/deliveries"), "deliveries", query):
             yield DeliveryRecord(delivery)
 
     async def delivery(self, delivery_id: str) -> DeliveryRecord:
-        """One of its calls, with the `body`."""
+        """One call of this endpoint, with its `body`."""
         return DeliveryRecord(await self._transport.call("GET", self._path(f"/deliveries/{delivery_id}")))
 
     async def resend(self, **wanted: Unpack[ResendFields]) -> int:
-        """Make calls again: `deliveries=[…]` by their ids, or `missing=True`, or all `since` a time. How many."""
+        """Make calls again: `deliveries=[…]` by their ids, or `missing=True`, or all `since` a time. Returns their
+        number.
+        """
         told = await self._transport.call("POST", self._path("/deliveries/resend"), json=sent(wanted))
         return int(told["resent"])
 
     async def delete(self) -> None:
-        """It is called no more."""
+        """Delete the endpoint: it is not called any more."""
         await self._transport.call("DELETE", self._path())
 
     def _path(self, what: str = "") -> str:
@@ -93,7 +95,7 @@ class Endpoints(Resource):
     """Receivers of events: `client.endpoints`."""
 
     async def create(self, url: str, **fields: Unpack[EndpointFields]) -> Endpoint:
-        """Have it called for `events=[…]`, by default for all. `secret` of the answer is what `verify` takes."""
+        """Add a receiver of `events=[…]`, by default of all. Pass the answer's `secret` to `verify`."""
         body = {**given(user_id=self._user_id), "url": url, **sent(fields)}
         return Endpoint(await self._transport.call("POST", "/endpoints", json=body), self._transport)
 
@@ -109,11 +111,11 @@ class Endpoints(Resource):
 
 
 class Alert(Bound, AlertRecord):
-    """What a rule has found, now or before."""
+    """An alert of a rule, firing or over."""
 
     @property
     def id(self) -> str:
-        """Its id: what `get` and other calls take."""
+        """The id that `get` and other calls take."""
         return str(self._data["alert_id"])
 
     async def refresh(self) -> Self:
@@ -121,19 +123,21 @@ class Alert(Bound, AlertRecord):
         return await self._renew("GET", f"/alerts/{self.id}")
 
     async def silence(self, until: datetime | str | None) -> Self:
-        """Nobody is told before this time; `None` ends the silence."""
+        """Notify nobody of this alert before this time; `None` ends the silence."""
         return await self._renew("POST", f"/alerts/{self.id}/silence", json=sent({"until": until}))
 
     async def delete(self) -> None:
-        """Forget it, and what is known of earlier runs: what is unusual now may be usual from now on."""
+        """Delete the alert, and what its rule has learned from earlier runs: what was unusual may then count as
+        usual.
+        """
         await self._transport.call("DELETE", f"/alerts/{self.id}")
 
 
 class Alerts(Resource):
-    """What the rules have found: `client.alerts`."""
+    """The alerts of all rules: `client.alerts`."""
 
     async def list(self, **filters: Unpack[AlertFilters]) -> AsyncIterator[Alert]:
-        """The latest first, also those that are over; with `firing=True` only those that go on."""
+        """The alerts, the latest first; with `firing=True` without those that are over."""
         query = {"user_id": self._user_id, **filters}
         async for alert in self._transport.entries("/alerts", "alerts", query):
             yield Alert(alert, self._transport)
@@ -144,11 +148,11 @@ class Alerts(Resource):
 
 
 class AlertRule(Bound, AlertRuleRecord):
-    """When an alert begins, and who is told."""
+    """A rule: when an alert begins, and which endpoints are notified."""
 
     @property
     def id(self) -> str:
-        """Its id: what `get` and other calls take."""
+        """The id that `get` and other calls take."""
         return str(self._data["rule_id"])
 
     async def refresh(self) -> Self:
@@ -162,7 +166,7 @@ class AlertRule(Bound, AlertRuleRecord):
         return await self._renew("PATCH", self._path(), params=self._as(), json=sent(fields))
 
     async def delete(self) -> None:
-        """Its alerts are over. Of a built-in rule the changes are deleted."""
+        """Delete the rule, and end its alerts. Of a built-in rule, only this user's changes are deleted."""
         await self._transport.call("DELETE", self._path(), params=self._as())
 
     def _as(self) -> dict[str, Any]:
@@ -176,7 +180,7 @@ class AlertRules(Resource):
     """The rules for alerts: `client.alert_rules`."""
 
     async def create(self, name: str, when: AlertCondition, **fields: Unpack[AlertRuleFields]) -> AlertRule:
-        """It applies from the next run on: `create("failed", {"measure": "failed", "runs": 3})`."""
+        """Add a rule, which applies from the next run on: `create("failed", {"measure": "failed", "runs": 3})`."""
         body = self._body(name, when, fields)
         return AlertRule(await self._transport.call("POST", "/alerts/rules", json=body), self._transport)
 
@@ -189,7 +193,7 @@ class AlertRules(Resource):
         return AlertRulePreview(told)
 
     async def list(self) -> AsyncIterator[AlertRule]:
-        """With those that everybody has."""
+        """The rules of the user, and the built-in rules."""
         told = await self._transport.call("GET", "/alerts/rules", params=given(user_id=self._user_id))
         for rule in told["rules"]:
             yield AlertRule(rule, self._transport)
@@ -205,27 +209,29 @@ class AlertRules(Resource):
 
 
 class ErrorGroup(Bound, ErrorGroupRecord):
-    """Errors of many runs that are the same: what they are, since when, and whether somebody has resolved them."""
+    """Equal errors of many runs: since when they occur, how often, and whether a user has resolved them."""
 
     @property
     def id(self) -> str:
-        """Its id: what `get` and other calls take."""
+        """The id that `get` and other calls take."""
         return str(self._data["error_id"])
 
     async def refresh(self) -> Self:
-        """Ask for all that is known of it now."""
+        """Ask for the group as it is now."""
         return await self._renew("GET", f"/errors/{self.id}")
 
     async def resolve(self, *, version: str | None = None) -> Self:
-        """It is open again once a run has it that begins later; or one of `version` or a later one."""
+        """Mark the error as resolved, until it occurs in a run that begins later, or, with `version`, in a run of
+        this version or a later one.
+        """
         return await self._set("resolved", version)
 
     async def ignore(self) -> Self:
-        """It is no longer open, and stays so."""
+        """Mark the error as ignored. It does not become open by itself."""
         return await self._set("ignored")
 
     async def reopen(self) -> Self:
-        """It is open."""
+        """Mark the error as open."""
         return await self._set("open")
 
     async def _set(self, state: ErrorGroupState, version: str | None = None) -> Self:
@@ -236,11 +242,11 @@ class ErrorGroups(Resource):
     """Errors across runs: `client.errors`."""
 
     async def list(self, **filters: Unpack[ErrorFilters]) -> AsyncIterator[ErrorGroup]:
-        """Those that were seen last first."""
+        """The groups; those that occurred last come first."""
         query = {"user_id": self._user_id, **filters}
         async for group in self._transport.entries("/errors", "errors", query):
             yield ErrorGroup(group, self._transport)
 
     async def get(self, error_id: str) -> ErrorGroup:
-        """With its last runs. Raises `NotFoundError`."""
+        """The group, with its last runs. Raises `NotFoundError`."""
         return await ErrorGroup({"error_id": error_id}, self._transport).refresh()

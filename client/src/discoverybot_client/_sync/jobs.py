@@ -39,17 +39,17 @@ class Job(Bound, JobRecord):
 
     @property
     def id(self) -> str:
-        """Its id: what `get` and other calls take."""
+        """The id that `Client.job` and other calls take."""
         return str(self._data["job_id"])
 
     @property
     def has_ended(self) -> bool:
-        """As far as is known: `refresh` and `wait` ask."""
+        """Whether the job had ended at the last `refresh` or `wait`."""
         return self._data.get("status") in FINAL
 
     @property
     def is_good(self) -> bool:
-        """It has ended, and not as `error` or `cancelled`; of a `partial` one some pages failed."""
+        """Whether the job has ended as `finished`, or as `partial` (some pages failed)."""
         return self._data.get("status") in {"finished", "partial"}
 
     def require_good(self) -> Self:
@@ -59,7 +59,7 @@ class Job(Bound, JobRecord):
         return self
 
     def refresh(self) -> Self:
-        """Ask for all that is known of it now. Raises `NotAJobError` for the id of a schedule."""
+        """Ask the gateway for the job as it is now. Raises `NotAJobError` for the id of a schedule."""
         data = self._transport.call("GET", self._path())
         if data.get("kind", "job") != "job":
             raise NotAJobError(f"{self.id} is a {data['kind']}, not a job: client.schedules.get(…) has it")
@@ -67,8 +67,8 @@ class Job(Bound, JobRecord):
         return self
 
     def wait(self, timeout: float | None = None) -> Self:
-        """The job itself, once it has ended, however it has. `timeout` is for all of it, in seconds: raises
-        `WaitTimeoutError` after that, and the crawl goes on. A gateway that is away or starts anew is asked again.
+        """Wait until the job has ended, whether well or not, and return it. After `timeout` seconds raises
+        `WaitTimeoutError`; the crawl goes on. A gateway that is away or restarts is asked again.
         """
         deadline = Deadline(timeout)
         while not self.has_ended:
@@ -82,15 +82,15 @@ class Job(Bound, JobRecord):
                 self._data = self._transport.call("GET", self._path(), params={"wait": seconds}, deadline=limit)
         return self
 
-    # --- what it says
+    # --- log and events
 
     def follow(
         self, *, level: str | None = None, after: str = "", patience: float | None = None
     ) -> Generator[LogLine, None, None]:
-        """Each line of the log from the first one on, or from the one after the line with the id `after`, to the
-        job's end: none is left out, and none comes twice, however often the connection breaks. `level` leaves out
-        lesser ones. A gateway that is away for longer than `patience` seconds is an error; without it, it is waited
-        for.
+        """Each line of the log until the job's end, from the first line or from the line after the id `after`. No
+        line is left out and none comes twice, however often the connection breaks. `level` leaves out lines of lower
+        levels. Raises an error if the gateway is away for longer than `patience` seconds; without `patience`, waits
+        for the gateway without a limit.
         """
         for event in self.events(level=level, after=after, patience=patience):
             if event.name in {"log", "gap"}:
@@ -99,7 +99,7 @@ class Job(Bound, JobRecord):
     def events(
         self, *, level: str | None = None, after: str = "", patience: float | None = None
     ) -> Generator[Event, None, None]:
-        """As `follow`, with all that the stream says: `log`, `status`, `progress`, `gap`, and `end` once; and
+        """As `follow`, but all events of the stream: `log`, `status`, `progress`, `gap`, and `end` once; and
         `dropped` whenever the connection breaks, before it goes on.
         """
         for event in self._transport.events(self._path("logs"), after, patience, level=level):
@@ -107,7 +107,7 @@ class Job(Bound, JobRecord):
                 self._data = {**self._data, **event.data}
             yield event
 
-    # --- what it finds
+    # --- results
 
     def items(
         self,
@@ -117,37 +117,37 @@ class Job(Bound, JobRecord):
         q: str | None = None,
         limit: int | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Each item, page by page; of a crawl that goes on, those that there are. `attempt` is a number or `all`;
-        `fields` leaves out others; `q` is a text that it has; `limit` is how many come at most.
+        """Each item, read page by page; if the crawl still runs, the items so far. `attempt`: a number or `all`.
+        `fields`: leave out all other fields. `q`: only items with this text. `limit`: at most this many items.
         """
         query = given(limit=limit, attempt=attempt, fields=",".join(fields) if fields else None, q=q)
         for item in self._transport.entries(self._path("items"), "items", query, page=_PAGE):
             yield item
 
     def requests(self, **filters: Unpack[RequestFilters]) -> Iterator[RequestRecord]:
-        """What it has asked sites for, in order. `status="4xx"` or `failed=True` has some, `sort="-ms"` the slowest
-        first.
+        """The crawl's requests to sites, in order. `status="4xx"` or `failed=True` selects some of them, and
+        `sort="-ms"` puts the slowest first.
         """
         for request in self._transport.entries(self._path("requests"), "requests", filters):
             yield RequestRecord(request)
 
     def errors(self) -> list[JobErrorRecord]:
-        """What has gone wrong in it, by what it is, the most frequent first, and what of it is new."""
+        """The job's errors in groups of equal ones, the most frequent first; each group says whether it is new."""
         told = self._transport.call("GET", self._path("errors"))
         return [JobErrorRecord(error) for error in told["errors"]]
 
     def fields(self, *, compare: bool = False) -> FieldCoverage:
-        """How full each field of its items is; with `compare` also in the runs before."""
+        """How full each field of the job's items is; with `compare` also in earlier runs."""
         query = {"compare": "runs"} if compare else {}
         return FieldCoverage(self._transport.call("GET", self._path("fields"), params=query))
 
     def timeline(self) -> list[Moment]:
-        """What has happened to it, and when."""
+        """What has happened to the job, and when."""
         told = self._transport.call("GET", self._path("timeline"))
         return [Moment(moment) for moment in told["moments"]]
 
     def deliveries(self, *, state: DeliveryState | None = None, limit: int | None = None) -> Iterator[DeliveryRecord]:
-        """The calls of webhooks and endpoints about it, the newest first."""
+        """The calls of webhooks and endpoints about the job, the newest first."""
         query = {"state": state, "limit": limit}
         for delivery in self._transport.entries(self._path("deliveries"), "deliveries", query):
             yield DeliveryRecord(delivery)
@@ -158,7 +158,7 @@ class Job(Bound, JobRecord):
             yield FileRecord(file)
 
     def download(self, name: str, target: str | Path) -> Path:
-        """One of its files as `target`, which is there only if it is complete."""
+        """Save one of the crawl's files as `target`, which exists only once it is complete."""
         return self._transport.download(f"{self._path('files')}/{quote(name)}", Path(target))
 
     def download_log(
@@ -175,18 +175,18 @@ class Job(Bound, JobRecord):
         """All items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
         return self._transport.download(self._path("items"), Path(target), format=format)
 
-    # --- what is done with it
+    # --- actions
 
     def cancel(self) -> Self:
-        """Stop it. A running one ends within seconds: `wait` for it."""
+        """Stop the crawl. A running crawl ends within seconds: call `wait`."""
         return self._act("cancel", repeatable=True)
 
     def pause(self, *, begin_anew: bool = False) -> Self:
-        """With `begin_anew`, also where it cannot go on later."""
+        """Pause the crawl. With `begin_anew` also if it cannot go on where it was, and so begins anew."""
         return self._act("pause", params={"begin_anew": "true"} if begin_anew else {})
 
     def resume(self) -> Self:
-        """It goes on where it was paused."""
+        """Let the crawl go on where it was paused."""
         return self._act("resume")
 
     def retry(self) -> Job:
@@ -195,7 +195,7 @@ class Job(Bound, JobRecord):
         return Job({**NEW_JOB, "spider": self.spider, **receipt}, self._transport)
 
     def delete(self) -> None:
-        """Delete it with its items and its log, once it has ended."""
+        """Delete an ended job with its items and its log."""
         self._transport.call("DELETE", self._path())
 
     def _act(self, what: str, **options: Any) -> Self:

@@ -45,11 +45,11 @@ _WAIT = 30
 
 
 class Schedule(Bound, ScheduleRecord):
-    """What is crawled again and again."""
+    """A crawl that is repeated."""
 
     @property
     def id(self) -> str:
-        """Its id: what `get` and other calls take."""
+        """The id that `get` and other calls take."""
         return str(self._data["schedule_id"])
 
     def refresh(self) -> Self:
@@ -61,7 +61,7 @@ class Schedule(Bound, ScheduleRecord):
         return self._renew("PATCH", self._path(), json=sent(fields))
 
     def pause(self) -> Self:
-        """No run begins until it is resumed."""
+        """Begin no run until `resume`."""
         return self._renew("POST", self._path("/pause"))
 
     def resume(self) -> Self:
@@ -69,12 +69,12 @@ class Schedule(Bound, ScheduleRecord):
         return self._renew("POST", self._path("/resume"))
 
     def run(self) -> Job:
-        """A run now, beside those that are due."""
+        """Run the crawl now, in addition to the runs that are due."""
         receipt = self._transport.call("POST", self._path("/run"))
         return Job({**NEW_JOB, **receipt}, self._transport)
 
     def jobs(self, *, limit: int | None = None) -> Iterator[Job]:
-        """Its jobs, the newest first."""
+        """The schedule's jobs, the newest first."""
         for job in self._transport.entries("/jobs", "jobs", {"schedule_id": self.id, "limit": limit}):
             yield Job(job, self._transport)
 
@@ -84,7 +84,7 @@ class Schedule(Bound, ScheduleRecord):
         return [ComingRun(run) for run in told["runs"]]
 
     def history(self, *, limit: int | None = None) -> Iterator[Occurrence]:
-        """What became of each time that it was due, the latest first: a job, or why there is none."""
+        """Each time at which the schedule was due, the latest first, with its job or the reason why there is none."""
         for entry in self._transport.entries(self._path("/history"), "entries", {"limit": limit}):
             yield Occurrence(entry)
 
@@ -93,7 +93,7 @@ class Schedule(Bound, ScheduleRecord):
         return RunDays(self._transport.call("GET", self._path("/days"), params={"days": days}))
 
     def delete(self) -> None:
-        """Its runs stay."""
+        """Delete the schedule. Its jobs stay."""
         self._transport.call("DELETE", self._path())
 
     def _path(self, what: str = "") -> str:
@@ -101,7 +101,7 @@ class Schedule(Bound, ScheduleRecord):
 
 
 class Schedules(Resource):
-    """What is crawled again and again: `client.schedules`."""
+    """Crawls that are repeated: `client.schedules`."""
 
     def create(
         self,
@@ -161,17 +161,17 @@ class Changes:
 
 
 class Dataset(Bound, DatasetRecord):
-    """What is known across runs."""
+    """Items that are tracked across runs."""
 
     @property
     def items_count(self) -> int:
-        """How many items are present; `items()` are they themselves."""
+        """How many items are present; `items()` gives the items themselves."""
         return int(self._data["items"])
 
     def changes(
         self, since: int | str | datetime = 0, *, types: ChangeTypes | None = None, follow: bool = False
     ) -> Changes:
-        """What has changed after `since`: the `cursor` of an earlier loop, or a time with an offset. With `follow`,
+        """The changes after `since`: the `cursor` of an earlier loop, or a time with an offset. With `follow`,
         the loop waits for more and does not end. Raises `CursorExpiredError` if such changes are no longer kept.
         """
         query = {**self._user(), **given(types=types)}
@@ -181,19 +181,19 @@ class Dataset(Bound, DatasetRecord):
     def items(
         self, *, q: str | None = None, removed: bool = False, limit: int | None = None
     ) -> Iterator[DatasetItem]:
-        """What is present; with `removed`, also what is gone. `q` is a text that it has."""
+        """The items that are present; with `removed`, also removed ones. `q`: only items with this text."""
         query = {**self._user(), **given(q=q, removed="true" if removed else None, limit=limit)}
         for item in self._transport.entries(self._path("/items"), "items", query, page=_MANY):
             yield DatasetItem(item)
 
     def list_runs(self, *, state: RunState | None = None, limit: int | None = None) -> Iterator[DatasetRun]:
-        """What each crawl has done to it, the newest first; `state="held"` are those that wait for `accept`."""
+        """The dataset's runs, the newest first; `state="held"` selects those that wait for `accept`."""
         query = {**self._user(), "state": state, "limit": limit}
         for run in self._transport.entries(self._path("/runs"), "runs", query):
             yield DatasetRun(run, self._transport, self)
 
     def run(self, job_id: str) -> DatasetRun:
-        """What this crawl has done to it. Raises `NotFoundError`."""
+        """The run of this job. Raises `NotFoundError`."""
         return DatasetRun({"job_id": job_id}, self._transport, self).refresh()
 
     def health(self) -> DatasetHealth:
@@ -201,7 +201,7 @@ class Dataset(Bound, DatasetRecord):
         return DatasetHealth(self._transport.call("GET", self._path("/health"), params=self._user()))
 
     def schema(self, *, learned: bool = False) -> dict[str, Any]:
-        """The JSON Schema of its items: the one that is pinned, or what the last runs have in common (`learned`)."""
+        """The JSON Schema of the items: the pinned one, or with `learned` one made from the last runs."""
         query = {**self._user(), **({"learned": "true"} if learned else {})}
         told: dict[str, Any] = self._transport.call("GET", self._path("/schema"), params=query)
         return told
@@ -226,7 +226,7 @@ class Dataset(Bound, DatasetRecord):
 
 
 class DatasetRun(Bound, DatasetRunRecord):
-    """What a crawl has done to a dataset."""
+    """The effect of one crawl on a dataset."""
 
     def __init__(self, data: dict[str, Any], transport: Transport, dataset: Dataset) -> None:
         super().__init__(data, transport)
@@ -255,10 +255,10 @@ class DatasetRun(Bound, DatasetRunRecord):
 
 
 class Datasets(Resource):
-    """What is known across runs: `client.datasets`."""
+    """Items that are tracked across runs: `client.datasets`."""
 
     def put(self, name: str, **options: Unpack[DatasetOptions]) -> Dataset:
-        """Make it, or set its options: `key=["sku"]` and the like; what is left out gets its default."""
+        """Make the dataset, or set its options, such as `key=["sku"]`; other options get their defaults."""
         path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
         return Dataset(self._transport.call("PUT", path, params=query, json=sent(options)), self._transport)
 
