@@ -68,7 +68,7 @@ const ENDED: readonly api.JobStatus[] = ['finished', 'partial', 'error', 'cancel
 /** Seconds that the gateway waits at most for a job's end, and that its answer may take on top. */
 const WAIT = 30;
 const GRACE = 10;
-/** Until it is answered, or the time is over. */
+/** Until it is answered, or the time is over, unless the client or the call has other limits. */
 const PERSISTENT = { timeout: 60, retries: Number.POSITIVE_INFINITY };
 
 const DEFAULTS = { timeout: 300, retries: 6 };
@@ -76,6 +76,8 @@ const DEFAULTS = { timeout: 300, retries: 6 };
 const SILENCE = 120;
 /** The same where a whole file is made before the answer begins. */
 const LONG_SILENCE = 600;
+/** Where Scrapyd's own pages are handed on. */
+const PAGES = '/nodes/{node}/scrapyd/';
 const METHODS = ['connect', 'delete', 'get', 'head', 'options', 'patch', 'post', 'put', 'trace'] as const;
 
 type RequestOptions = Parameters<Client['request']>[0];
@@ -83,9 +85,13 @@ type RequestOptions = Parameters<Client['request']>[0];
 /** The calls of one gateway, for one key. It is the `client` of all other functions of the API, too:
  * `listJobs({ client })`. Several may be used side by side: nothing is shared. */
 export class DiscoveryBot {
+  readonly #persistent: CallOptions;
+
   /** `baseUrl` is the gateway's address, such as `https://crawls.example.com`; in a browser also a path. */
   constructor(baseUrl: string | URL, options: DiscoveryBotOptions = {}) {
-    const { key, headers, fetch: given, ...limits } = options;
+    const { key, headers, fetch: given } = options;
+    const limits = known(options);
+    this.#persistent = { ...PERSISTENT, ...limits };
     new URL(baseUrl, globalThis.location?.href); // throws here what would be taken for a gateway that is away
     const all = { ...headers, ...(key && { Authorization: `Bearer ${key}` }) };
     const config = createConfig({ baseUrl: String(baseUrl), headers: all, responseStyle: 'data', throwOnError: true });
@@ -93,6 +99,14 @@ export class DiscoveryBot {
     inner.interceptors.error.use((error, response) =>
       response ? new ApiError(response.status, error, seconds(response.headers.get('Retry-After'))) : error,
     );
+    inner.interceptors.response.use((response, _, { url }) => {
+      if (response.ok && isPage(response) && !url.startsWith(PAGES)) {
+        response.body?.cancel().catch(() => {});
+        const message = `the answer is a web page: there is no gateway at ${baseUrl}, or a login is before it`;
+        throw new ApiError(response.status, { error: { message } });
+      }
+      return response;
+    });
     const request = (asked: RequestOptions) => sent(inner, asked, given ?? globalThis.fetch);
     const methods = METHODS.map((method) => [
       method,
@@ -107,7 +121,7 @@ export class DiscoveryBot {
   async startCrawl(crawl: api.CrawlRequest, options: StartOptions = {}): Promise<api.CrawlReceipt> {
     const { idempotencyKey = newKey(), ...limits } = options;
     const headers = { 'Idempotency-Key': idempotencyKey };
-    return createCrawl({ client: this, body: crawl, headers, silence: WAIT, ...PERSISTENT, ...limits });
+    return createCrawl({ client: this, body: crawl, headers, silence: WAIT, ...this.#persistent, ...known(limits) });
   }
 
   /** The job once it has ended, however it has: see its `status`. `timeout` is for all of it: `WaitTimeoutError` after
@@ -119,7 +133,7 @@ export class DiscoveryBot {
     let job: api.JobDetail | undefined;
     // the first answer comes at once, so that it is known how the job is doing
     for (let wait = 0; deadline.left > 0; wait = Math.max(1, Math.min(WAIT, Math.floor(deadline.left / 1000)))) {
-      const limits = { ...PERSISTENT, ...options, timeout: deadline.left / 1000, silence: wait + GRACE };
+      const limits = { ...this.#persistent, ...known(options), timeout: deadline.left / 1000, silence: wait + GRACE };
       try {
         const found = await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits });
         // a schedule, which does not end, cannot be waited for: that was refused
@@ -169,7 +183,7 @@ export class DiscoveryBot {
   /** Cancels a job, or a schedule by its id. A running job ends within seconds. One that has ended otherwise is an
    * `ApiError` (409). It is asked again like `startCrawl`. */
   async cancel(jobId: string, options: CallOptions = {}): Promise<api.CancelJobResponse> {
-    const limits = { repeatable: true, silence: WAIT, ...PERSISTENT, ...options };
+    const limits = { repeatable: true, silence: WAIT, ...this.#persistent, ...known(options) };
     return cancelJob({ client: this, path: { job_id: jobId }, ...limits });
   }
 
@@ -198,10 +212,22 @@ function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise
   );
 }
 
+function isPage(response: Response): boolean {
+  return response.headers.get('Content-Type')?.startsWith('text/html') ?? false;
+}
+
 /** What goes into the query, and what does not. */
 function split({ timeout, retries, signal, ...query }: ItemsOptions): [ItemsQuery, CallOptions] {
-  const limits = { ...(timeout !== undefined && { timeout }), ...(retries !== undefined && { retries }), signal };
-  return [query, limits];
+  return [query, known({ timeout, retries, signal })];
+}
+
+/** The limits that are given: one that is `undefined` is not, and hides no default. */
+function known({ timeout, retries, signal }: CallOptions): CallOptions {
+  return {
+    ...(timeout !== undefined && { timeout }),
+    ...(retries !== undefined && { retries }),
+    ...(signal && { signal }),
+  };
 }
 
 /** Of the header `Retry-After`, which is a number of seconds or a date. */

@@ -97,6 +97,7 @@ export class Attempt {
   isRepeatable: boolean;
   readonly #late = new AbortController();
   readonly #silence: number;
+  #origin = '';
 
   constructor(
     private readonly send: typeof fetch,
@@ -111,6 +112,7 @@ export class Attempt {
 
   readonly fetch: typeof fetch = async (input, init) => {
     const request = new Request(input, init);
+    this.#origin = new URL(request.url).origin;
     this.isRepeatable ||= REPEATABLE.includes(request.method) || request.headers.has('Idempotency-Key');
     const over = timer(this.deadline.left, () => this.#late.abort(this.deadline.error(this.before)));
     try {
@@ -129,13 +131,16 @@ export class Attempt {
   /** What is waited for no longer than the limits say, also if a `fetch` of somebody's own heeds no signal. */
   async #heard<T>(what: Promise<T>): Promise<T> {
     const stop = timer(this.#silence, () =>
-      this.#late.abort(new GatewayUnreachableError(`the gateway is silent for ${this.limits.silence} seconds`)),
+      this.#late.abort(
+        new GatewayUnreachableError(`the gateway at ${this.#origin} is silent for ${this.limits.silence} seconds`),
+      ),
     );
     const listening = new AbortController();
     try {
       return await Promise.race([what, aborted(this.signal, listening.signal)]);
     } catch (cause) {
-      const lost = () => new GatewayUnreachableError('the gateway does not answer, or not to the end', { cause });
+      const lost = () =>
+        new GatewayUnreachableError(`the gateway at ${this.#origin} does not answer, or not to the end`, { cause });
       this.failure = this.signal.aborted ? this.signal.reason : lost();
       throw this.failure;
     } finally {

@@ -72,6 +72,27 @@ test('cancelling is asked for again', async () => {
   assert.equal(asked.length, 2);
 });
 
+test('the limits of a client hold for what is asked for again and again', async () => {
+  for (const call of [(client) => client.startCrawl({ spider: 'seo' }), (client) => client.cancel('1'), (client) => client.waitForJob('1')]) {
+    const { client, asked } = gateway([away], { retries: 1, timeout: 200 });
+    await assert.rejects(call(client), (error) => error instanceof GatewayUnreachableError && error.message.includes('http://gateway'));
+    assert.equal(asked.length, 2);
+  }
+  const { client, asked } = gateway([away], { retries: 0 });
+  await assert.rejects(client.cancel('1', { retries: 2 }), GatewayUnreachableError);
+  assert.equal(asked.length, 3);
+});
+
+test('a limit that is undefined is the default', async () => {
+  const { client, asked } = gateway([away, away, json(JOB)], { retries: undefined, timeout: undefined });
+  assert.deepEqual(await getJob({ client, path }), JOB);
+  await client.cancel('1', { retries: undefined, timeout: undefined });
+  assert.equal(asked.length, 4);
+  const other = gateway([away, json(JOB)]);
+  await other.client.cancel('1', { retries: undefined });
+  assert.equal(other.asked.length, 2);
+});
+
 test('a refusal is not sent again, and says what is wrong', async () => {
   const { client, asked } = gateway([refused(422, 'invalid_request')]);
   const error = await getJob({ client, path }).catch((caught) => caught);
@@ -86,6 +107,16 @@ test('a refusal is not sent again, and says what is wrong', async () => {
 test('the page of a proxy is an error, too', async () => {
   const { client } = gateway([() => new Response('<h1>no</h1>', { status: 500, headers: { 'Content-Type': 'text/html' } })]);
   await assert.rejects(getJob({ client, path }), { status: 500, code: 'http_error', message: 'the answer is 500' });
+});
+
+test('a web page is no answer, but an error at once', async () => {
+  const page = () => new Response('<h1>Log in</h1>', { headers: { 'Content-Type': 'text/html; charset=utf-8' } });
+  const error = { name: 'ApiError', status: 200, code: 'http_error', message: /web page.*http:\/\/gateway/ };
+  const { client, asked } = gateway([page]);
+  await assert.rejects(client.startCrawl({ spider: 'seo' }), error);
+  await assert.rejects(client.jobItems('1').next(), error);
+  await assert.rejects(client.followJob('1').next(), error);
+  assert.equal(asked.length, 3);
 });
 
 test('a connection without a word is given up, and the request sent again', async () => {
