@@ -121,7 +121,7 @@ class Module:
         fields = {name: self._type(schema) for name, schema in schemas.items() if name not in wanted.without}
         if wanted.none_is_left_out:
             fields = {name: kind if kind.endswith("None") else f"{kind} | None" for name, kind in fields.items()}
-        doc = f"Of `{wanted.method.upper()} {wanted.path}`."
+        doc = f"The fields of `{wanted.method.upper()} {wanted.path}`."
         self._add_class(wanted.name, fields, doc, wanted.base)
 
     def add_alias(self, name: str, path: str, parameter: str) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong. All errors of this package are a `DiscoveryBotError`."""
+"""The errors that this package raises. All are a `DiscoveryBotError`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class DiscoveryBotError(Exception):
     """Base of all errors that this package raises on purpose."""
 
-    #: Seconds after which the gateway wants to be asked again.
+    #: Seconds after which the gateway wants the request to be repeated.
     retry_after: float | None = None
 
 
@@ -57,11 +57,11 @@ class ForbiddenError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """404: there is no such thing, or it is another user's."""
+    """404: the object does not exist, or belongs to another user."""
 
 
 class ConflictError(ApiError):
-    """409: what it is about is in a state that does not allow it."""
+    """409: the state of the object does not allow the request."""
 
 
 class CursorExpiredError(ApiError):
@@ -77,7 +77,7 @@ class UnavailableError(ApiError):
 
 
 class GatewayUnreachableError(DiscoveryBotError):
-    """No answer, or not all of it, also after all retries."""
+    """No answer, or no complete one, also after all retries."""
 
     def __init__(self, message: str, *, was_sent: bool = True) -> None:
         super().__init__(message)
@@ -86,15 +86,15 @@ class GatewayUnreachableError(DiscoveryBotError):
 
 
 class NoGatewayError(DiscoveryBotError):
-    """What answers is no gateway of DiscoveryBot, or one of another kind."""
+    """The server that answers is no gateway of DiscoveryBot, or an incompatible one."""
 
 
 class NotAJobError(DiscoveryBotError):
-    """The id is that of a schedule, for which `client.schedules.get` asks."""
+    """The id is a schedule's: use `client.schedules.get`."""
 
 
 class _JobError(DiscoveryBotError):
-    #: As it was last.
+    #: The job in its last known state.
     job: Any
 
     def __init__(self, message: str, job: JobRecord) -> None:
@@ -103,7 +103,7 @@ class _JobError(DiscoveryBotError):
 
 
 class WaitTimeoutError(_JobError):
-    """The `job` has not ended in time. It goes on."""
+    """The `job` has not ended in time. The crawl goes on."""
 
     job: Job
 
@@ -120,19 +120,19 @@ class CrawlFailedError(_JobError):
 
 
 class AsyncWaitTimeoutError(WaitTimeoutError):
-    """Of an asynchronous client, so that checkers know which job it has."""
+    """As `WaitTimeoutError`, raised by an asynchronous client: type checkers then know the type of `job`."""
 
     job: AsyncJob  # type: ignore[assignment]
 
 
 class AsyncCrawlFailedError(CrawlFailedError):
-    """Likewise."""
+    """As `CrawlFailedError`, raised by an asynchronous client."""
 
     job: AsyncJob  # type: ignore[assignment]
 
 
 class WebhookError(DiscoveryBotError):
-    """A call was not made by whoever has the secret, or long ago."""
+    """A call was not signed with the secret, or is too old."""
 
 
 _OF_STATUS: dict[int, type[ApiError]] = {
@@ -150,7 +150,7 @@ _OF_STATUS: dict[int, type[ApiError]] = {
 
 
 def error_of(url: str, status: int, body: bytes, retry_after: float | None = None) -> ApiError:
-    """The error that an answer is; of one that is not from a gateway, its status."""
+    """The error for an answer; if the answer is not a gateway's, the message has only its status."""
     try:
         told = json.loads(body)
     except ValueError:

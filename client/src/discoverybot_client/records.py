@@ -1,4 +1,4 @@
-"""What an answer is as an object, lines of logs, and events of streams. `answers` has the kinds of objects."""
+"""The base class of the objects in answers (`answers` has their classes), lines of logs, and events of streams."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Union, get_ar
 
 
 class Record:
-    """One JSON object: its fields as attributes. Those that the answer lacks are `None`, times are `datetime`s, and
-    objects inside of it are records, too. `record["field"]` and `raw` are as the answer has it, with fields that this
+    """One JSON object: its fields as attributes. Fields that the answer lacks are `None`, times are `datetime`s,
+    and inner objects are records, too. `record["field"]` and `raw` have the JSON values, also of fields that this
     release does not know.
     """
 
-    #: The fields that name one among all of its kind; without them, only an object itself is equal to it.
+    #: The fields that identify an object: objects are equal if these are. Without any, no two objects are equal.
     _names: ClassVar[tuple[str, ...]] = ()
-    #: What else people see of it; without both, all.
+    #: Further fields that `repr` shows; without both, it shows all.
     _shows: ClassVar[tuple[str, ...]] = ()
 
-    #: The type of each field, once one was asked for.
+    #: The type of each field, set on first use.
     _fields: ClassVar[dict[str, Any]]
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -27,10 +27,10 @@ class Record:
 
     @property
     def raw(self) -> dict[str, Any]:
-        """The object as it came."""
+        """The object as parsed JSON."""
         return self._data
 
-    if not TYPE_CHECKING:  # what is misspelt would have a type, too
+    if not TYPE_CHECKING:  # for a type checker, misspelt names would have a type, too
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
@@ -70,7 +70,7 @@ class Record:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """The value as its type has it. What is not as it is described stays as it is."""
+    """The value, converted to its type; unchanged if it does not fit the type."""
     choices = get_args(kind)
     if get_origin(kind) in {Union, UnionType}:
         kind = next((one for one in choices if one is not NoneType), Any)
@@ -91,7 +91,7 @@ def _read(kind: Any, value: Any) -> Any:
 FINAL = frozenset({"finished", "partial", "error", "cancelled"})
 
 
-#: What a job is before more is known of it.
+#: The fields of a job that was just made.
 NEW_JOB: dict[str, Any] = {
     "status": "pending",
     "attempt": 0,
@@ -106,7 +106,7 @@ NEW_JOB: dict[str, Any] = {
 
 
 class LogLine(NamedTuple):
-    """A line of a log, or of one that was removed (`is_gap`): then `msg` says from where to where."""
+    """A line of a log, or a notice that lines are no longer kept (`is_gap`): then `msg` says which ones."""
 
     msg: str
     level: str
@@ -114,7 +114,7 @@ class LogLine(NamedTuple):
     id: str
     ts: datetime | None = None
     logger: str | None = None
-    #: It belongs to the line before, as a traceback's do.
+    #: Whether this is a continuation of the line before, such as a line of a traceback.
     cont: bool = False
     is_gap: bool = False
 
@@ -134,6 +134,6 @@ class Event(NamedTuple):
     """An event of a stream: `log`, `status`, `progress`, `gap`, `end`; or `change` of a dataset."""
 
     name: str
-    #: The stream goes on after it.
+    #: Pass the id as `after` to continue the stream after this event.
     id: str
     data: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What is asked again, when, and for how long: the same for both clients."""
+"""Which requests are repeated, when, and for how long: the same for both clients."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ from discoverybot_client.errors import (
 
 DEFAULT_URL = "http://127.0.0.1:8001"
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-#: Methods that do no more when they are called twice.
+#: Methods whose second call changes nothing more.
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-#: Answers that say, with certainty, that nothing was done.
+#: Statuses with which the request was certainly not carried out.
 _NOT_DONE = frozenset({429, 503})
-#: Answers of proxies: the request may have been carried out.
+#: Statuses of proxies, with which the request may have been carried out.
 _UNKNOWN = frozenset({502, 504})
-#: The code of a 504 of ours: what was asked for goes on.
+#: The code of the gateway's own 504: the run goes on.
 _GOES_ON = "run_goes_on"
-#: The code of a 503: there is no node yet, and there will be.
+#: The code of a 503 while no node is up yet.
 _STARTING = "starting"
-#: Errors that are over some time.
+#: Errors that pass: the gateway is away or overloaded.
 AWAY = (GatewayUnreachableError, TooManyRequestsError, UnavailableError)
 #: Seconds; see `Retries.pause`.
 _FIRST, _LONGEST = 0.25, 30.0
-#: Seconds without a word after which a stream is taken for dead: the gateway sends a comment every 15 s.
+#: Seconds without data after which a stream counts as dead: the gateway sends a comment every 15 s.
 SILENCE = 45.0
-#: Seconds that one request for the end of a job takes at most, and how long it may take to arrive.
+#: Maximum seconds for which one request waits for the end of a job, and additional seconds for its answer.
 WAIT_SLICE, GRACE = 30, 10.0
 
 
 class Retries(NamedTuple):
-    """`most` times at most, with pauses that double, from a quarter of a second to half a minute, and are random, so
-    that many clients do not come back at once. A gateway's own `Retry-After` counts, if it is longer.
+    """A request is sent at most `most` times. The pauses double, from a quarter of a second to half a
+    minute, and are random, so that many clients do not come back at once. A longer `Retry-After` is obeyed.
     """
 
     most: int = 6
-    #: Whether to wait for a gateway that is not there or cannot serve now. One that starts is waited for anyway.
+    #: Whether to wait for a gateway that cannot be reached or cannot serve now. Starting gateways are always waited
+    #: for.
     waits: bool = True
 
     def cover(self, number: int, error: ApiError | GatewayUnreachableError, *, repeatable: bool) -> bool:
-        """Whether the request is sent again after so many tries, the last of which failed like this."""
+        """Whether to send the request again after `number` tries, the last of which failed with `error`."""
         if isinstance(error, GatewayUnreachableError):
             again = repeatable if error.was_sent else self.waits
         elif error.code == _STARTING:
@@ -62,14 +63,14 @@ class Retries(NamedTuple):
         return again and number < self.most
 
     def pause(self, number: int, retry_after: float | None = None) -> float:
-        """Seconds before try `number`, of which the first is 0."""
+        """Seconds before try `number`, counted from 0."""
         longest = min(_LONGEST, _FIRST * 2**number)
         return max(min(retry_after or 0.0, 4 * _LONGEST), random.uniform(longest / 2, longest))  # noqa: S311 - no secret
 
 
 class Deadline:
-    """A moment by which all has to be done; none, if `seconds` is `None`. A request that brings nothing for `silence`
-    seconds is given up before that, and sent again.
+    """The time limit of a call with all its retries; none if `seconds` is `None`. A request that receives nothing for
+    `silence` seconds is given up, and sent again.
     """
 
     def __init__(self, seconds: float | None, silence: float = 30.0) -> None:
@@ -83,13 +84,13 @@ class Deadline:
         return self.left() == 0
 
     def within(self, seconds: float) -> float:
-        """So many seconds, or fewer if fewer are left; never 0, which would be no limit."""
+        """`seconds`, or what is left if that is less; never 0, which would mean no limit."""
         left = self.left()
         return seconds if left is None else max(0.001, min(seconds, left))
 
 
 def may_repeat(method: str, headers: Mapping[str, str]) -> bool:
-    """Whether the request can be sent again though it may have been carried out."""
+    """Whether it does no harm to send the request again after it may have been carried out."""
     return method in _REPEATABLE or "Idempotency-Key" in headers
 
 
@@ -105,7 +106,7 @@ def unreachable(url: str, error: Exception, *, was_sent: bool = True) -> Gateway
 
 
 class Address(NamedTuple):
-    """Where a gateway is, and how to get there."""
+    """A gateway's URL, and how to call it."""
 
     url: str
     headers: dict[str, str]
@@ -114,7 +115,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str | None, key: str | None) -> Address:
-        """From `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`, if these are not given."""
+        """The address for these values; they default to `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`."""
         place = (url or os.environ.get("DISCOVERYBOT_URL") or DEFAULT_URL).rstrip("/")
         secret = os.environ.get("DISCOVERYBOT_KEY", "").strip() if key is None else key
         parts = urlsplit(place)
@@ -123,7 +124,7 @@ class Address(NamedTuple):
         if not (secret.isascii() and secret.isprintable()):
             raise ValueError("key: it has characters that no key has")
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        # a proxy for the internet does not lead to this machine, and to load all authorities takes long
+        # no proxy for this machine; and no certificates for plain HTTP, because loading them takes long
         return cls(place, headers, parts.hostname not in _LOOPBACK, parts.scheme == "https")
 
     @property
@@ -133,12 +134,12 @@ class Address(NamedTuple):
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """Those that are not `None`, as `sent`."""
+    """The fields that are not `None`, in the form of `sent`."""
     return sent({name: value for name, value in fields.items() if value is not None})
 
 
 def sent(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """With each `datetime` as text. Raises `ValueError` for one without an offset: elsewhere it is another moment."""
+    """The fields with each `datetime` as text. Raises `ValueError` for a time without an offset: it is ambiguous."""
     return {name: _moment(name, value) if isinstance(value, datetime) else value for name, value in fields.items()}
 
 
@@ -153,12 +154,12 @@ def _moment(name: str, value: datetime) -> str:
 def order(
     user_id: str | None, urls: tuple[str, ...], spider: str | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The body of a request for a crawl: what is `None` is left out."""
+    """The body of a request for a crawl, without fields that are `None`."""
     if not all(isinstance(url, str) for url in urls):
         raise TypeError("pass URLs one by one, each as a text: a list of them with a star, as in (*urls)")
     return given(**{"user_id": user_id, "spider": spider, "start_urls": [*urls] or None, **fields})
 
 
 def idempotent() -> dict[str, str]:
-    """The header by which a request that is sent twice is carried out once."""
+    """The header with which a repeated request is carried out only once."""
     return {"Idempotency-Key": uuid.uuid4().hex}

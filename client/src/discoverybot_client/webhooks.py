@@ -40,7 +40,7 @@ def verify(
         raise WebhookError(f"the call is of another time: {moment}")
     signed = base64.b64encode(hmac.digest(_key(secret), f"{identity}.{sent_at}.".encode() + raw, "sha256"))
     offered = (one.partition(",") for one in signatures.split())
-    # a sender whose secret was just renewed signs with both
+    # after its secret was renewed, a sender signs with the old and the new one for a while
     if not any(version == "v1" and hmac.compare_digest(value.encode(), signed) for version, _, value in offered):
         raise WebhookError("the signature is not that of this secret and this body")
     told = json.loads(raw)

@@ -115,7 +115,7 @@ class CrawlForeseen(BaseModel):
     waiting_reason: str | None = Field(default=None, description="Why it would have to wait.")
     queue_position: int | None = None
     max_pages: int | None = None
-    timeout: int | None = Field(default=None, description="Seconds after which it would be stopped.")
+    timeout: int | None = Field(default=None, description="Seconds after which the crawl would be stopped.")
 
 
 class CrawlStarted(BaseModel):
@@ -202,7 +202,7 @@ class JobTold(BaseModel):
     new_errors: int = Field(default=0, description="Kinds of errors that no run before has had: see `list_errors`.")
     started_at: str | None = None
     finished_at: str | None = None
-    advice: AdviceTold | None = Field(default=None, description="What is the matter, and what to do about it.")
+    advice: AdviceTold | None = Field(default=None, description="What is wrong, and what to do about it.")
     page_url: str | None = None
     notice: str
 

@@ -44,11 +44,11 @@ class SignInRequest(Body, json_schema_extra={"examples": [{"key": _KEY}]}):
 class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
     user_id: str | None = Field(description="The user that the caller acts for; `null` while there are no keys.")
     scopes: list[Open[Scope]] = Field(description="What the caller may do, with the scopes that its own include.")
-    projects: list[str] = Field(description="What it reads is of these projects alone; empty without this limit.")
+    projects: list[str] = Field(description="The projects that the caller may read; empty if all.")
     key_id: str | None
     expires_at: Timestamp | None = Field(description="When the session ends; without a session, when the key does.")
     csrf_token: str | None = Field(description="The value for `X-CSRF-Token`; `null` without a session.")
-    budget: KeyBudgetView | None = Field(description="What the key's crawls may take today; `null` for no limit.")
+    budget: KeyBudgetView | None = Field(description="How much the key's crawls may use today; `null` for no limit.")
 
     @classmethod
     async def of(cls, caller: Caller, session: ConsoleSession | None, parts: GatewayParts) -> SessionView:

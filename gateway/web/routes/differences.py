@@ -51,7 +51,7 @@ class ItemDifferenceView(BaseModel):
     )
     item: dict[str, Any] = Field(description="Of a removed one as the other run had it.")
     changes: dict[str, ChangedField] | None = Field(
-        description="What is different in a changed item, by field; null if that is too large."
+        description="The differences of a changed item, by field; null if they are too large."
     )
 
     @classmethod

@@ -46,7 +46,9 @@ EndpointId = Annotated[
 DeliveryId = Annotated[
     str,
     Path(
-        description="As the list of deliveries has it.", pattern=_HEX, examples=["9a0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"]
+        description="The id that the list of deliveries shows.",
+        pattern=_HEX,
+        examples=["9a0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"],
     ),
 ]
 

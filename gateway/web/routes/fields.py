@@ -223,7 +223,9 @@ class SpiderFieldsView(BaseModel, json_schema_extra={"examples": [_OVER_RUNS]}):
         description=f"The last {RUNS_OVER} that ended well, the oldest first: of the schedule of the newest one, or "
         "with the same start URLs and parameters if it has none."
     )
-    fields: list[FieldOverRunsView] = Field(description="Those that are lower first; at most 300 of each run.")
+    fields: list[FieldOverRunsView] = Field(
+        description="Fields whose share is lower come first; at most 300 of each run."
+    )
     complete: bool = Field(description="Whether all items were counted. If not, ask again: it goes on.")
 
 

@@ -51,7 +51,7 @@ class FileQuery(QueryModel):
 
 
 class FileView(BaseModel):
-    name: str = Field(description="Its path below the folder that the spider works in.")
+    name: str = Field(description="The file's path below the folder that the spider works in.")
     size: int = Field(description="Bytes.")
     type: str = Field(description="The media type, by its name.")
     sha256: str

@@ -54,7 +54,7 @@ class EstimateView(BaseModel):
 
     at: Timestamp
     reckoned_by: Reckoned = Field(
-        description="What ends it then: `queue`: no request is left; `max_pages`, `max_items`, `timeout`: its limit."
+        description="What will end it. `queue`: no request is left; `max_pages`, `max_items`, `timeout`: that limit."
     )
     queued: int = Field(description="Requests that wait or are under way.")
     done_per_s: float = Field(description="Requests that end, a second.")

@@ -71,10 +71,10 @@ class KeyBudgetView(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [BUDGET_EXAMPLE]})
 
     limits: KeyAmounts
-    left: KeyAmounts = Field(description="What further crawls may still take today.")
+    left: KeyAmounts = Field(description="How much further crawls may use today.")
     reserved: KeyAmounts = Field(
-        description="What is reserved for crawls that have not ended, and is not in `left`. They give back what they "
-        "do not take."
+        description="How much is reserved for crawls that have not ended, and so is not in `left`. They give back "
+        "what they do not use."
     )
     until: Timestamp = Field(description="When the next day begins.")
 
@@ -97,13 +97,13 @@ class KeyRequest(BaseModel):
     projects: list[Annotated[str, Field(max_length=100)]] = Field(
         default_factory=list,
         max_length=MOST_PROJECTS,
-        description="With `read_all` alone: it reads what is of these projects, of all users, and nothing else.",
+        description="With `read_all` alone: the key may only read these projects, of all users.",
         examples=[["shop"]],
     )
     expires_at: QueryTime | None = Field(
-        default=None, description="It is not valid from then on; by default it stays."
+        default=None, description="The key is invalid from then on; by default it does not expire."
     )
-    note: Annotated[Text, Field(max_length=200)] | None = Field(default=None, description="What it is for.")
+    note: Annotated[Text, Field(max_length=200)] | None = Field(default=None, description="What the key is for.")
     budget: KeyBudget | None = Field(
         default=None,
         description="What all its crawls together may take on one day (UTC). For keys with the scope agent or crawl, "
@@ -119,7 +119,7 @@ class KeyView(BaseModel):
     key_id: str
     user_id: str
     scopes: list[Open[Scope]]
-    projects: list[str] = Field(description="What it reads is of these projects alone; empty without this limit.")
+    projects: list[str] = Field(description="The projects that the key may read; empty if all.")
     state: KeyState
     note: str | None
     budget: KeyBudgetView | None
@@ -143,7 +143,7 @@ class IssuedView(KeyView):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_ISSUED]})
 
-    key: str = Field(description="`db_<id>_<secret>`. It is told here, and never again.")
+    key: str = Field(description="`db_<id>_<secret>`. Only this answer has it.")
 
 
 class KeyList(BaseModel):

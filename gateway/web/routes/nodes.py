@@ -86,14 +86,12 @@ class NodeView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     rest_until: Timestamp | None = Field(
         description="Until then it gets no work. Then it is probed, and gets work again if it answers."
     )
-    draining: bool = Field(description="It gets no new work because a person has drained it.")
+    draining: bool = Field(description="Whether a person has drained the node, so that it gets no new work.")
     waits_for: list[str] = Field(
         description="What must happen before the machine of a drained node may go; empty for one that is not drained."
     )
-    removable: bool = Field(
-        description="It is drained, its last crawl has ended, and all that it had is in MongoDB and the file store."
-    )
-    healthy: bool = Field(description="Its last sign of life is recent.")
+    removable: bool = Field(description="Whether the node is drained, has no crawl, and has shipped all its data.")
+    healthy: bool = Field(description="Whether the node's last sign of life is recent.")
     max_slots: int
     used_slots: int
     free_slots: int = Field(description="Slots that are not in use. They are used only if the node's state is `up`.")
@@ -194,7 +192,7 @@ class InvitationView(BaseModel, json_schema_extra={"examples": [_INVITATION]}):
         description="Settings that the machine has to bring: the stores, as users of this node alone. The platform's "
         "own passwords are not handed on."
     )
-    warnings: list[str] = Field(description="What will not work on another machine as things are set.")
+    warnings: list[str] = Field(description="Settings with which the node will not work on another machine.")
 
 
 class Join(

@@ -275,8 +275,8 @@ class NodeDependenciesView(BaseModel):
         default=None,
         description="The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none.",
     )
-    packages: list[str] = Field(description="What is installed, as `name==version`.")
-    log: str = Field(description="What the installer has said so far.")
+    packages: list[str] = Field(description="The installed packages, as `name==version`.")
+    log: str = Field(description="The installer's output so far.")
     warnings: list[str] = Field(
         default=[],
         description="Known vulnerabilities of what is installed, and "

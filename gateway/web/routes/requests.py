@@ -70,7 +70,7 @@ class RequestsQuery(RowsQuery):
     q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
         default=None, description="Only those with this text in their URL, or in the one they were redirected to."
     )
-    sort: Sort = Field(default="at", description="Their order in time, or the slowest or the largest first.")
+    sort: Sort = Field(default="at", description="In order of time, or the slowest or the largest first.")
     attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
         default=None, description="`all`, or the number of an attempt; by default the attempt that counts."
     )
@@ -89,14 +89,14 @@ class RequestsQuery(RowsQuery):
 
 
 class RequestView(BaseModel):
-    url: str = Field(description="As it was asked for, without a login, at most 2,000 characters.")
+    url: str = Field(description="The URL as requested, without a login, at most 2,000 characters.")
     status: int | None = Field(description="Null if there was no answer.")
     ms: int | None = Field(description="Milliseconds of the last try; null if nothing was sent.")
     bytes: int | None = Field(description="Size of the answer, decompressed.")
     cached: bool = Field(description="Whether the HTTP cache answered.")
     failed: bool = Field(description="Whether it counts as an error: no answer, 429 or 5xx, after all retries.")
     reason: str | None = Field(description="Why it failed, or was not sent.")
-    code: str | None = Field(description="The same as a code, one of those of a job's `reason`.")
+    code: str | None = Field(description="The reason as a code, one of the codes of a job's `reason`.")
     redirected_to: str | None = Field(description="The URL that answered, if it is another one.")
     retries: int = Field(description="How often it was tried again.")
     parent: str | None = Field(description="The page that led to it; null for start URLs and robots.txt.")

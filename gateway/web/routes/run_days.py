@@ -75,13 +75,13 @@ class RunSumsView(BaseModel):
 
 
 class RunDayView(RunSumsView):
-    day: date = Field(description="By UTC: the day on which these jobs ended.")
+    day: date = Field(description="The day (UTC) on which these jobs ended.")
 
 
 class RunDaysView(
     BaseModel, json_schema_extra={"examples": [{"total": _SUMS, "days": [{"day": "2027-06-01", **_SUMS}]}]}
 ):
-    total: RunSumsView = Field(description="Of all these days.")
+    total: RunSumsView = Field(description="The sums of all these days.")
     days: list[RunDayView] = Field(description="Every day, the oldest first; the last one is today.")
 
     @classmethod

@@ -65,8 +65,8 @@ class SavedViewOfList(BaseModel, json_schema_extra={"examples": [_VIEW]}):
     query: str
     shared: bool
     default: bool = Field(description="The caller's list begins with it.")
-    own: bool = Field(description="It is the caller's, who may change and delete it.")
-    page_url: str = Field(description="Its address in the console, also after it was changed.")
+    own: bool = Field(description="Whether the view is the caller's, who may change and delete it.")
+    page_url: str = Field(description="The view's address in the console. It stays the same when the view changes.")
     created_at: Timestamp
 
     @classmethod

@@ -83,12 +83,14 @@ class RuleRequest(Body, json_schema_extra={"examples": [_WISH]}):
     when: AlertCondition
     user_id: UserId | None = Field(default=None, description="Whose rule; by default the caller's.")
     filter: FilterBody = Field(default=FilterBody(), description="About which crawls; by default all.")
-    group_by: GroupBy = Field(default="spider", description="What has an alert of its own.")
+    group_by: GroupBy = Field(
+        default="spider", description="What the runs are grouped by: each group has an alert of its own."
+    )
     to: Receivers = Field(
-        default=[], description="The endpoints that are told; by default those whose `events` name alerts."
+        default=[], description="The endpoints to notify; by default those whose `events` name alerts."
     )
     quiet: QuietHours | None = None
-    silenced_until: QueryTime | None = Field(default=None, description="Nobody is told until then.")
+    silenced_until: QueryTime | None = Field(default=None, description="Nobody is notified until then.")
     remind_seconds: Reminder | None = Field(default=None, description="Tell again so long after, while it lasts.")
     all_users: bool = Field(default=False, strict=True, description="About the crawls of all users; for admins.")
     paused: bool = Field(default=False, strict=True)
@@ -121,7 +123,7 @@ class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
     remind_seconds: float | None
     paused: bool
     all_users: bool
-    builtin: str | None = Field(description="One that is there from the beginning, or a form of it.")
+    builtin: str | None = Field(description="The built-in rule that this is, or is a version of.")
     is_changed: bool = Field(
         description="Whether this is a form of one that everybody has; deleting it takes it back."
     )
@@ -183,7 +185,7 @@ class AlertView(BaseModel, json_schema_extra={"examples": [_ALERT]}):
     alert_id: str
     rule_id: str
     rule: str = Field(description="The rule's name.")
-    user_id: str = Field(description="Empty for what is of the platform.")
+    user_id: str = Field(description="The user; empty for an alert about the platform.")
     group_by: Open[Grouping]
     group: str
     firing: bool
@@ -191,9 +193,9 @@ class AlertView(BaseModel, json_schema_extra={"examples": [_ALERT]}):
     until: Timestamp | None = Field(description="When it ended.")
     message: str
     job_id: str | None = Field(description="The last run that it is about.")
-    told: bool = Field(description="Whether its receivers were told that it is so, and of no end since.")
+    told: bool = Field(description="Whether the receivers were notified of the alert, and not of its end since.")
     silenced_until: Timestamp | None = Field(description="`null` unless it is silenced now.")
-    past: list[PastView] = Field(description="What it was before: the last 20, the oldest first.")
+    past: list[PastView] = Field(description="Earlier incidents of this alert: the last 20, the oldest first.")
 
     @classmethod
     def of(cls, alert: Alert, names: Mapping[str, str], now: datetime) -> Self:
@@ -224,4 +226,4 @@ class AlertsQuery(QueryModel):
 
 
 class SilenceRequest(Body, json_schema_extra={"examples": [{"until": "2027-06-01T12:00:00Z"}]}):
-    until: QueryTime | None = Field(description="Nobody is told of it until then; `null` ends a silence.")
+    until: QueryTime | None = Field(description="Nobody is notified of the alert until then; `null` ends a silence.")

@@ -186,7 +186,7 @@ class SingleCrawl(BaseModel):
 class SchedulesCalendar(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     since: Timestamp
     until: Timestamp
-    at: Timestamp = Field(description="Now: what is before it is over.")
+    at: Timestamp = Field(description="The present moment: earlier occurrences are past.")
     schedules: list[CalendarSchedule]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
     crawls: list[SingleCrawl] = Field(

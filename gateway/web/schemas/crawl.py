@@ -167,7 +167,9 @@ class WorkFields(_Limits, strict=True):
         "Without a version, each run of a schedule uses the latest version at its time.",
     )
     fetch: FetchOptions | None = Field(default=None, description="How pages are fetched.")
-    expect: Expect | None = Field(default=None, description="It must find this; a crawl with less is `partial`.")
+    expect: Expect | None = Field(
+        default=None, description="What the crawl must find; a crawl that finds less is `partial`."
+    )
     settings: Params = Field(
         default_factory=dict,
         description="Settings of Scrapy, over those of the project and its spiders: plain ones, and those that the "

@@ -152,7 +152,7 @@ class DatasetBody(DatasetOptions, Body, strict=True):
     """The options of a dataset. An option that is left out has its default."""
 
     item_schema: GivenSchema | None = None
-    exports: GivenExports | None = Field(default=None, description="What is written of each run, and where.")
+    exports: GivenExports | None = Field(default=None, description="The files to write after each run, and where.")
 
 
 class DatasetEdit(DatasetOptions, Body, strict=True):
@@ -170,7 +170,9 @@ class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
     confirm_removed: int
     drop_guard: float
     empty_values: list[str]
-    item_schema: dict[str, Any] = Field(description="Which each item has to fit; empty: any does.")
+    item_schema: dict[str, Any] = Field(
+        description="The JSON Schema that each item has to fit; empty: every item fits."
+    )
     exports: list[ExportOrder]
     items: int = Field(description="How many items are present.")
     runs: int = Field(description="How many runs were published.")
@@ -207,15 +209,15 @@ class ChangedField(BaseModel):
 
 
 class ChangeView(BaseModel, json_schema_extra={"examples": [_CHANGE]}):
-    id: str = Field(description="The same each time that this change is told.")
-    seq: int = Field(description="Its number: changes are in this order. Numbers may be missing.")
+    id: str = Field(description="The change's id, the same each time that it is read.")
+    seq: int = Field(description="The change's number: changes are in this order. Numbers may be missing.")
     type: Literal["new", "changed", "removed"]
     deleted: bool = Field(description="Whether the item is gone, for programs that have a column for that.")
-    key_hash: str = Field(description="The same for all changes of one item, and that of the item itself.")
+    key_hash: str = Field(description="The hash of the item's key, the same in all its changes.")
     key: dict[str, Any]
     item: dict[str, Any] = Field(description="The item; of a removed one the last that was known.")
     changes: dict[str, ChangedField] | None = Field(
-        description="What is different in a changed item, by field; null if that is too large to be kept."
+        description="The differences of a changed item, by field; null if they are too large to be stored."
     )
     run: str = Field(description="The job that found it.")
     at: Timestamp
@@ -291,7 +293,7 @@ class RecordView(BaseModel):
 class DatasetItemsQuery(OwnedQuery, DownloadQuery):
     format: Format = None  # type: ignore[assignment]  # no default there
     as_of: SeqText | None = Field(default=None, description="The items as they were right after this change.")
-    removed: QueryBoolean = Field(default=False, description="Also items that are gone, as they were last.")
+    removed: QueryBoolean = Field(default=False, description="Also removed items, in their last state.")
     q: SearchText | None = Field(default=None, description="Only items with this text in a value.")
     limit: int = Field(default=100, ge=1, le=1000, description="The size of a page.")
     after: KeyHash | None = Field(default=None, description="The `next` of the previous page.")
@@ -321,7 +323,7 @@ class DatasetRunView(BaseModel, json_schema_extra={"examples": [_RUN]}):
     message: str | None
     accepted_by: str | None
     rejected_by: str | None
-    exports: list[RunExport] = Field(description="What came of the dataset's exports of this run.")
+    exports: list[RunExport] = Field(description="The outcomes of the dataset's exports of this run.")
     page_url: str
 
     @classmethod
@@ -338,7 +340,7 @@ class DatasetRunsQuery(OwnedQuery):
 
 class AcceptQuery(OwnedQuery):
     new_normal: QueryBoolean = Field(
-        default=False, description="This is how it is from now on: learn anew what is normal, from this run on."
+        default=False, description="Take this run as the new normal, and learn again from here."
     )
 
 

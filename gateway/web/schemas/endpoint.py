@@ -94,10 +94,10 @@ Events = Annotated[list[EventType], Field(max_length=50)]
 
 
 class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
-    url: UrlText = Field(description="It is called with POST.")
+    url: UrlText = Field(description="The URL to call, with POST.")
     user_id: UserId | None = Field(default=None, description="Whose endpoint; by default the caller's.")
     description: Description | None = None
-    events: Events = Field(default=[], description="Which events it is told of; by default all.")
+    events: Events = Field(default=[], description="The events to receive; by default all.")
     filter: FilterBody = FilterBody()
     format: EndpointFormat | None = Field(
         default=None,
@@ -107,7 +107,9 @@ class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
         "Discord (its URL with `/slack`). `apprise`: a title and a text, for a service that Apprise knows: `url` is "
         "Apprise's, such as `mailtos://user:password@example.com`, and is never shown again.",
     )
-    all_users: bool = Field(default=False, strict=True, description="Of the crawls of all users; for admins.")
+    all_users: bool = Field(
+        default=False, strict=True, description="Receive events of all users' crawls; for admins."
+    )
     paused: bool = Field(default=False, strict=True)
 
 
@@ -146,7 +148,7 @@ class EndpointView(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
 
 class MadeEndpoint(EndpointView, json_schema_extra={"examples": [{**_ENDPOINT, "secret": _SECRET}]}):
     secret: str | None = Field(
-        description="Its calls are signed with it; `GET …/secret` shows it again. `null` with the format `apprise`."
+        description="The secret that signs calls; `GET …/secret` shows it again. `null` with the format `apprise`."
     )
 
 
@@ -179,7 +181,7 @@ class DeliveryView(BaseModel, json_schema_extra={"examples": [_DELIVERY]}):
     type: str
     endpoint_id: str | None = Field(description="`null` for a webhook that was named with the crawl.")
     job_id: str | None
-    url: str = Field(description="As it was when the event happened.")
+    url: str = Field(description="The endpoint's URL at the time of the event.")
     state: DeliveryState = Field(
         description="`failed`: no try was answered well; `refused`: the receiver wants no further call (410); "
         "`skipped`: its endpoint was paused or disabled."
@@ -198,7 +200,7 @@ class DeliveryView(BaseModel, json_schema_extra={"examples": [_DELIVERY]}):
 
 
 class WholeDelivery(DeliveryView, json_schema_extra={"examples": [{**_DELIVERY, "body": _BODY}]}):
-    body: dict[str, Any] = Field(description="What is sent.")
+    body: dict[str, Any] = Field(description="The body of the call.")
 
     @classmethod
     def whole(cls, delivery: Delivery) -> WholeDelivery:
@@ -225,7 +227,7 @@ class ResendRequest(Body, json_schema_extra={"examples": [{"missing": True, "sin
     deliveries: Annotated[list[Annotated[str, Field(pattern="^[0-9a-f]{32}$")]], Field(max_length=200)] = Field(
         default=[], description="These."
     )
-    since: QueryTime | None = Field(default=None, description="Those made at or after this time.")
+    since: QueryTime | None = Field(default=None, description="Deliveries made at or after this time.")
     missing: bool = Field(
         default=False, strict=True, description="Only those that the receiver has not got; without `since` all such."
     )

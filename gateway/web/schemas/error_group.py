@@ -59,7 +59,7 @@ class ErrorGroupRunView(BaseModel):
     """A run with errors of the group."""
 
     job_id: str
-    version: str | None = Field(description="Of the project; `null` if the crawl named none.")
+    version: str | None = Field(description="The project's version; `null` if the crawl named none.")
     at: Timestamp = Field(description="When the run ended.")
     count: int = Field(description="How often it occurred in the run.")
 
@@ -77,7 +77,7 @@ class ErrorGroupMarkedRun(ErrorGroupRunView):
 
 
 class ErrorGroupDayView(BaseModel):
-    day: date = Field(description="By UTC.")
+    day: date = Field(description="The day, by UTC.")
     runs: int
     count: int
 
@@ -111,10 +111,10 @@ class _What(BaseModel):
         description="`exception`; `log`: a message of level ERROR or above; `status`: an answer of 400 or above; "
         "`download`: a request without an answer; `crawl`: a crawl that failed without any of these."
     )
-    title: str = Field(description="All of it in one line.")
+    title: str = Field(description="The error in one line.")
     name: str = Field(description="The exception's class, the level, the status, or the job's `reason`.")
     place: str = Field(description="The function of the project's code that raised or logged it, or the host.")
-    message: str = Field(description="With `<number>`, `<text>`, `<url>` … in the place of what differs.")
+    message: str = Field(description="The message, with `<number>`, `<text>`, `<url>` … for values that differ.")
 
 
 class ErrorGroupView(_What, json_schema_extra={"examples": [_ERROR]}):
@@ -130,7 +130,9 @@ class ErrorGroupView(_What, json_schema_extra={"examples": [_ERROR]}):
         description="The days on which runs with it ended, the oldest first: of the last 30 in lists, else up to 90."
     )
     runs_since: int = Field(description="How many runs of the spider have ended well since, without it.")
-    runs_since_is_least: bool = Field(description="They are counted over the last 30 days alone, and it is older.")
+    runs_since_is_least: bool = Field(
+        description="Whether `runs_since` is too low: it counts 30 days only, and the error is older."
+    )
     resolved_at: Timestamp | None = Field(description="When somebody said last that it is repaired.")
     resolved_by: str | None
     resolved_version: str | None = Field(description="The version with the repair, as named by whoever resolved it.")

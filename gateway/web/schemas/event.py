@@ -94,7 +94,7 @@ class JobEventData(BaseModel, json_schema_extra={"examples": [_JOB]}):
     """The facts about the job at the time of the event. Fields without a value are left out."""
 
     job_id: str
-    seq: int = Field(description="It counts up within the job; calls may arrive in another order.")
+    seq: int = Field(description="The number of the event within the job; calls may arrive in another order.")
     user_id: str
     project: str
     version: str | None = None
@@ -168,7 +168,7 @@ class ScheduleEventData(BaseModel, json_schema_extra={"examples": [_SCHEDULE]}):
 
 class NodeEventData(BaseModel, json_schema_extra={"examples": [_NODE]}):
     node: str
-    since: Timestamp = Field(description="Its last sign of life before it was down.")
+    since: Timestamp = Field(description="The node's last sign of life before it was down.")
     message: str
     page_url: str = Field(description="The nodes in the console.")
 
@@ -195,10 +195,12 @@ class AlertEventData(BaseModel, json_schema_extra={"examples": [_ALERT]}):
 
     alert_id: str
     rule_id: str
-    rule: str = Field(description="Its name.")
-    user_id: str | None = Field(default=None, description="Missing for what is of the platform, such as a node.")
+    rule: str = Field(description="The name of the rule.")
+    user_id: str | None = Field(
+        default=None, description="Missing for an alert about the platform, such as about a node."
+    )
     group_by: Open[Grouping]
-    group: str = Field(description="Such as `shop/prices`, a schedule's id, or a node.")
+    group: str = Field(description="The group of the alert, such as `shop/prices`, a schedule's id, or a node.")
     name: str | None = Field(default=None, description="The group in words, where it is an id.")
     project: str | None = None
     spider: str | None = None

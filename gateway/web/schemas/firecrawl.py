@@ -267,7 +267,7 @@ class FirecrawlLink(BaseModel):
 
 
 class FirecrawlLinks(_Answer):
-    id: str = Field(description="Of the last of the jobs that found them.")
+    id: str = Field(description="The id of the last job that searched for links.")
     links: list[FirecrawlLink]
 
 

@@ -307,7 +307,7 @@ class AttemptView(BaseModel):
 class AdviceView(BaseModel):
     """What to do next about a job that waits, or that did not end as it should."""
 
-    what: str = Field(description="What is the matter.")
+    what: str = Field(description="What is wrong.")
     steps: list[str]
     reference: str = Field(description="The page of the documentation that says more; it is at `/help/{reference}`.")
 

@@ -87,7 +87,7 @@ class PreviewAnswer(BaseModel):
     scheduled: bool = Field(description="Whether the crawl would run later, or again and again.")
     job_id: str | None = Field(description="The job or schedule that exists; null if there would be a new one.")
     cached_at: Timestamp | None = Field(description="When that was first asked for.")
-    status: JobStatus | ScheduleState | None = Field(description="Its status.")
+    status: JobStatus | ScheduleState | None = Field(description="The job's status.")
     reason: str = Field(description="Why it answers, or why nothing does.")
 
     @classmethod
@@ -109,7 +109,7 @@ class PreviewPlace(BaseModel):
 
     node: str | None = Field(description="The node that would get it; null if it would have to wait.")
     waiting_reason: Open[WaitingReason] | None = Field(description="Why it would have to wait.")
-    queue_position: int | None = Field(description="Its place among the jobs that wait; 1 goes next.")
+    queue_position: int | None = Field(description="The job's place among the jobs that wait; 1 goes next.")
 
 
 class PreviewedSchedule(BaseModel):

@@ -100,7 +100,7 @@ class CrawlView(_Asked):
     """What each run does."""
 
     version: str | None = Field(description="Null: each run uses the latest version at its time.")
-    expect: Expect | None = Field(description="It must find this; a crawl with less is `partial`.")
+    expect: Expect | None = Field(description="What the crawl must find; a crawl that finds less is `partial`.")
     env: dict[str, str] = Field(description="Without the values.")
 
     @classmethod
@@ -301,7 +301,7 @@ class ScheduleChange(TimingFields, WorkFields):
         default_factory=str, description="Five-field cron, a name such as `@daily`, or `every 15m`."
     )
     webhooks: list[UrlText] = Field(
-        default_factory=list, max_length=20, description="These URLs are called when a run has ended."
+        default_factory=list, max_length=20, description="URLs that are called when a run has ended."
     )
     rev: int | None = Field(
         default=None,

@@ -40,7 +40,7 @@ class StatusData(BaseModel):
     waiting_reason: Open[WaitingReason] | None = None
     reason: Open[Reason] | None = None
     message: str | None = None
-    state: ScheduleState | None = Field(default=None, description="Of a schedule that has not run yet.")
+    state: ScheduleState | None = Field(default=None, description="The schedule's state, if it has not run yet.")
 
 
 class GapData(BaseModel):

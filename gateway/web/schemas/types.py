@@ -240,7 +240,7 @@ class JobsFilter(QueryModel):
 class JobsQuery(JobsFilter):
     sort: Literal["newest", "oldest", "started", "ended"] = Field(
         default="newest",
-        description="Which jobs come first: those created last or first, those started last, those ended last.",
+        description="Which jobs come first: the last or first created, the last started, or the last ended.",
     )
     limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
