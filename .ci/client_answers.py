@@ -108,6 +108,13 @@ KINDS = (
     Kind("RequestRecord", ("RequestView",), (), ("url", "status"), "A request that a crawl has made."),
     Kind("Moment", ("MomentView",), (), ("at", "kind"), "What has happened to a job at a time."),
     Kind("FieldCoverage", ("FieldsView",), (), ("items", "counted"), "How full the fields of a job's items are."),
+    Kind(
+        "ItemDifferences",
+        ("ItemDifferences",),
+        (),
+        ("new", "changed", "removed"),
+        "Which items of a job are new, changed or gone since another.",
+    ),
     Kind("ComingRun", ("ComingRun",), (), ("at", "local"), "A run of a schedule that is to come."),
     Kind(
         "Occurrence",

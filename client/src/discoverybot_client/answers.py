@@ -351,7 +351,7 @@ class Advice(Record):
     """What to do next about a job that waits, or that did not end as it should."""
 
     what: str
-    """What is the matter."""
+    """What is wrong."""
     steps: list[str]
     reference: str
     """The page of the documentation that says more; it is at `/help/{reference}`."""
@@ -424,7 +424,7 @@ class CrawlOrder(Record):
     ignore_cache: bool
     fetch: FetchOptionsRecord | None
     expect: ExpectRecord | None
-    """It must find this; a crawl with less is `partial`."""
+    """What the crawl must find; a crawl that finds less is `partial`."""
     settings: dict[str, Any]
     env: dict[str, str]
     """Without the values."""
@@ -464,7 +464,7 @@ class FileRecord(Record):
 
     _shows = ("name", "size", "attempt")
     name: str
-    """Its path below the folder that the spider works in."""
+    """The file's path below the folder that the spider works in."""
     size: int
     """Bytes."""
     type: str
@@ -492,7 +492,7 @@ class DatasetRecord(Record):
     drop_guard: float
     empty_values: list[str]
     item_schema: dict[str, Any]
-    """Which each item has to fit; empty: any does."""
+    """The JSON Schema that each item has to fit; empty: every item fits."""
     exports: list[ExportOrderRecord]
     runs: int
     """How many runs were published."""
@@ -545,19 +545,19 @@ class Change(Record):
     _names = ("id",)
     _shows = ("type", "key")
     id: str
-    """The same each time that this change is told."""
+    """The change's id, the same each time that it is read."""
     seq: int
-    """Its number: changes are in this order. Numbers may be missing."""
+    """The change's number: changes are in this order. Numbers may be missing."""
     type: Literal["new", "changed", "removed"]
     deleted: bool
     """Whether the item is gone, for programs that have a column for that."""
     key_hash: str
-    """The same for all changes of one item, and that of the item itself."""
+    """The hash of the item's key, the same in all its changes."""
     key: dict[str, Any]
     item: dict[str, Any]
     """The item; of a removed one the last that was known."""
     changes: dict[str, ChangedField] | None
-    """What is different in a changed item, by field; null if that is too large to be kept."""
+    """The differences of a changed item, by field; null if they are too large to be stored."""
     run: str
     """The job that found it."""
     at: datetime
@@ -593,7 +593,7 @@ class DatasetRunRecord(Record):
     accepted_by: str | None
     rejected_by: str | None
     exports: list[RunExport]
-    """What came of the dataset's exports of this run."""
+    """The outcomes of the dataset's exports of this run."""
     page_url: str
 
 
@@ -691,7 +691,7 @@ class EndpointRecord(Record):
     """Since when every call has failed."""
     created_at: datetime
     secret: str | None
-    """Its calls are signed with it; `GET …/secret` shows it again. `null` with the format `apprise`."""
+    """The secret that signs calls; `GET …/secret` shows it again. `null` with the format `apprise`."""
 
 
 class EndpointFilterRecord(Record):
@@ -719,7 +719,7 @@ class DeliveryRecord(Record):
     """`null` for a webhook that was named with the crawl."""
     job_id: str | None
     url: str
-    """As it was when the event happened."""
+    """The endpoint's URL at the time of the event."""
     state: DeliveryState
     """`failed`: no try was answered well; `refused`: the receiver wants no further call (410); `skipped`: its
     endpoint was paused or disabled.
@@ -731,7 +731,7 @@ class DeliveryRecord(Record):
     calls: list[DeliveryTry]
     """The last 20, the newest last."""
     body: dict[str, Any] | None
-    """What is sent."""
+    """The body of the call."""
 
 
 class DeliveryTry(Record):
@@ -755,7 +755,7 @@ class AlertRecord(Record):
     rule: str
     """The rule's name."""
     user_id: str
-    """Empty for what is of the platform."""
+    """The user; empty for an alert about the platform."""
     group_by: Grouping
     group: str
     firing: bool
@@ -767,11 +767,11 @@ class AlertRecord(Record):
     job_id: str | None
     """The last run that it is about."""
     told: bool
-    """Whether its receivers were told that it is so, and of no end since."""
+    """Whether the receivers were notified of the alert, and not of its end since."""
     silenced_until: datetime | None
     """`null` unless it is silenced now."""
     past: list[PastAlert]
-    """What it was before: the last 20, the oldest first."""
+    """Earlier incidents of this alert: the last 20, the oldest first."""
 
 
 class PastAlert(Record):
@@ -800,7 +800,7 @@ class AlertRuleRecord(Record):
     paused: bool
     all_users: bool
     builtin: str | None
-    """One that is there from the beginning, or a form of it."""
+    """The built-in rule that this is, or is a version of."""
     is_changed: bool
     """Whether this is a form of one that everybody has; deleting it takes it back."""
     created_at: datetime
@@ -857,13 +857,13 @@ class ErrorGroupRecord(Record):
     a request without an answer; `crawl`: a crawl that failed without any of these.
     """
     title: str
-    """All of it in one line."""
+    """The error in one line."""
     name: str
     """The exception's class, the level, the status, or the job's `reason`."""
     place: str
     """The function of the project's code that raised or logged it, or the host."""
     message: str
-    """With `<number>`, `<text>`, `<url>` … in the place of what differs."""
+    """The message, with `<number>`, `<text>`, `<url>` … for values that differ."""
     user_id: str
     project: str
     spider: str
@@ -879,7 +879,7 @@ class ErrorGroupRecord(Record):
     runs_since: int
     """How many runs of the spider have ended well since, without it."""
     runs_since_is_least: bool
-    """They are counted over the last 30 days alone, and it is older."""
+    """Whether `runs_since` is too low: it counts 30 days only, and the error is older."""
     resolved_at: datetime | None
     """When somebody said last that it is repaired."""
     resolved_by: str | None
@@ -901,7 +901,7 @@ class ErrorGroupRun(Record):
 
     job_id: str
     version: str | None
-    """Of the project; `null` if the crawl named none."""
+    """The project's version; `null` if the crawl named none."""
     at: datetime
     """When the run ended."""
     count: int
@@ -910,7 +910,7 @@ class ErrorGroupRun(Record):
 
 class ErrorGroupDay(Record):
     day: date
-    """By UTC."""
+    """The day, by UTC."""
     runs: int
     count: int
 
@@ -934,7 +934,7 @@ class ErrorGroupMarkedRun(Record):
 
     job_id: str
     version: str | None
-    """Of the project; `null` if the crawl named none."""
+    """The project's version; `null` if the crawl named none."""
     at: datetime
     """When the run ended."""
     count: int
@@ -954,13 +954,13 @@ class JobErrorRecord(Record):
     a request without an answer; `crawl`: a crawl that failed without any of these.
     """
     title: str
-    """All of it in one line."""
+    """The error in one line."""
     name: str
     """The exception's class, the level, the status, or the job's `reason`."""
     place: str
     """The function of the project's code that raised or logged it, or the host."""
     message: str
-    """With `<number>`, `<text>`, `<url>` … in the place of what differs."""
+    """The message, with `<number>`, `<text>`, `<url>` … for values that differ."""
     mark: ErrorGroupMark
     """`new`: no run before has had it; `back`: it was resolved before the run began; else `known`."""
     state: ErrorGroupState | None
@@ -1004,7 +1004,7 @@ class RequestRecord(Record):
 
     _shows = ("url", "status")
     url: str
-    """As it was asked for, without a login, at most 2,000 characters."""
+    """The URL as requested, without a login, at most 2,000 characters."""
     status: int | None
     """Null if there was no answer."""
     ms: int | None
@@ -1018,7 +1018,7 @@ class RequestRecord(Record):
     reason: str | None
     """Why it failed, or was not sent."""
     code: str | None
-    """The same as a code, one of those of a job's `reason`."""
+    """The reason as a code, one of the codes of a job's `reason`."""
     redirected_to: str | None
     """The URL that answered, if it is another one."""
     retries: int
@@ -1096,6 +1096,46 @@ class CoveredRun(Record):
     finished_at: datetime | None
     counted: int
     """How many of its items were counted."""
+
+
+class ItemDifferences(Record):
+    """Which items of a job are new, changed or gone since another."""
+
+    _shows = ("new", "changed", "removed")
+    job_id: str | None
+    """The job; for a schedule its run, null before the first one."""
+    other_job_id: str | None
+    """The run that it is compared with; null if there is none before it that ended well."""
+    key: list[str]
+    """The fields that make two items the same item."""
+    compared: int
+    """How many items of the run were compared: the first 20,000 at most."""
+    other_compared: int
+    """The same of the other run."""
+    is_whole: bool
+    """Whether these are all items of both. If not, what seems new or removed may only come later in the other
+    run.
+    """
+    new: int
+    changed: int
+    removed: int
+    same: int
+    repeated: int
+    """How many items have the key of an item before them, in whose place they are."""
+    without_key: int
+    """How many items lack a field of the key, and are not compared."""
+    differences: list[ItemDifference]
+    """Changed items first, then new ones and removed ones."""
+
+
+class ItemDifference(Record):
+    type: Literal["new", "changed", "removed"]
+    key: dict[str, Any]
+    """Empty for an item without `url`, which is compared by all of its content."""
+    item: dict[str, Any]
+    """Of a removed one as the other run had it."""
+    changes: dict[str, ChangedField] | None
+    """The differences of a changed item, by field; null if they are too large."""
 
 
 class ComingRun(Record):
@@ -1176,7 +1216,7 @@ class PreviewAnswer(Record):
     cached_at: datetime | None
     """When that was first asked for."""
     status: JobStatus | ScheduleState | None
-    """Its status."""
+    """The job's status."""
     reason: str
     """Why it answers, or why nothing does."""
 
@@ -1189,7 +1229,7 @@ class PreviewPlace(Record):
     waiting_reason: str | None
     """Why it would have to wait."""
     queue_position: int | None
-    """Its place among the jobs that wait; 1 goes next."""
+    """The job's place among the jobs that wait; 1 goes next."""
 
 
 class PreviewedSchedule(Record):
@@ -1238,7 +1278,7 @@ class RunDays(Record):
 
     _shows = ("total",)
     total: RunSums
-    """Of all these days."""
+    """The sums of all these days."""
     days: list[RunDay]
     """Every day, the oldest first; the last one is today."""
 
@@ -1280,7 +1320,7 @@ class RunDay(Record):
     median_seconds: float | None
     """From the first start to the end, right to 9 %; null if none was started."""
     day: date
-    """By UTC: the day on which these jobs ended."""
+    """The day (UTC) on which these jobs ended."""
 
 
 class SiteRecord(Record):
@@ -1424,9 +1464,9 @@ class NodeDependencies(Record):
     reason: str | None
     """The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none."""
     packages: list[str]
-    """What is installed, as `name==version`."""
+    """The installed packages, as `name==version`."""
     log: str
-    """What the installer has said so far."""
+    """The installer's output so far."""
     warnings: list[str] | None
     """Known vulnerabilities of what is installed, and what a node has changed so that the version runs
     (`PROJECT_LENIENT`), as sentences.
@@ -1475,13 +1515,13 @@ class NodeRecord(Record):
     rest_until: datetime | None
     """Until then it gets no work. Then it is probed, and gets work again if it answers."""
     draining: bool
-    """It gets no new work because a person has drained it."""
+    """Whether a person has drained the node, so that it gets no new work."""
     waits_for: list[str]
     """What must happen before the machine of a drained node may go; empty for one that is not drained."""
     removable: bool
-    """It is drained, its last crawl has ended, and all that it had is in MongoDB and the file store."""
+    """Whether the node is drained, has no crawl, and has shipped all its data."""
     healthy: bool
-    """Its last sign of life is recent."""
+    """Whether the node's last sign of life is recent."""
     max_slots: int
     used_slots: int
     free_slots: int
@@ -1523,7 +1563,7 @@ class Invitation(Record):
     passwords are not handed on.
     """
     warnings: list[str]
-    """What will not work on another machine as things are set."""
+    """Settings with which the node will not work on another machine."""
 
 
 class KeyRecord(Record):
@@ -1535,7 +1575,7 @@ class KeyRecord(Record):
     user_id: str
     scopes: list[Scope]
     projects: list[str]
-    """What it reads is of these projects alone; empty without this limit."""
+    """The projects that the key may read; empty if all."""
     state: KeyState
     note: str | None
     budget: KeyBudgetRecord | None
@@ -1545,7 +1585,7 @@ class KeyRecord(Record):
     last_used_at: datetime | None
     """To within ten minutes."""
     key: str | None
-    """`db_<id>_<secret>`. It is told here, and never again."""
+    """`db_<id>_<secret>`. Only this answer has it."""
 
 
 class KeyBudgetRecord(Record):
@@ -1553,10 +1593,10 @@ class KeyBudgetRecord(Record):
 
     limits: BudgetAmounts
     left: BudgetAmounts
-    """What further crawls may still take today."""
+    """How much further crawls may use today."""
     reserved: BudgetAmounts
-    """What is reserved for crawls that have not ended, and is not in `left`. They give back what they do not
-    take.
+    """How much is reserved for crawls that have not ended, and so is not in `left`. They give back what they
+    do not use.
     """
     until: datetime
     """When the next day begins."""
@@ -1578,14 +1618,14 @@ class Session(Record):
     scopes: list[Scope]
     """What the caller may do, with the scopes that its own include."""
     projects: list[str]
-    """What it reads is of these projects alone; empty without this limit."""
+    """The projects that the caller may read; empty if all."""
     key_id: str | None
     expires_at: datetime | None
     """When the session ends; without a session, when the key does."""
     csrf_token: str | None
     """The value for `X-CSRF-Token`; `null` without a session."""
     budget: KeyBudgetRecord | None
-    """What the key's crawls may take today; `null` for no limit."""
+    """How much the key's crawls may use today; `null` for no limit."""
 
 
 class AuditEntry(Record):
@@ -1637,9 +1677,9 @@ class SavedViewRecord(Record):
     default: bool
     """The caller's list begins with it."""
     own: bool
-    """It is the caller's, who may change and delete it."""
+    """Whether the view is the caller's, who may change and delete it."""
     page_url: str
-    """Its address in the console, also after it was changed."""
+    """The view's address in the console. It stays the same when the view changes."""
     created_at: datetime
 
 

@@ -46,7 +46,7 @@ class DatasetOrder(TypedDict, total=False):
 
 
 class CrawlFields(TypedDict, total=False):
-    """Of `POST /crawl`."""
+    """The fields of `POST /crawl`."""
 
     user_id: str | None
     webhook_url: str | None
@@ -76,7 +76,7 @@ CatchUp = Literal["one", "none", "all"]
 
 
 class ScheduleFields(CrawlFields, total=False):
-    """Of `POST /schedules`."""
+    """The fields of `POST /schedules`."""
 
     timezone: str | None
     jitter: float | None
@@ -87,7 +87,7 @@ class ScheduleFields(CrawlFields, total=False):
 
 
 class ScheduleChanges(TypedDict, total=False):
-    """Of `PATCH /schedules/{schedule_id}`."""
+    """The fields of `PATCH /schedules/{schedule_id}`."""
 
     depth: int | None
     max_pages: int | None
@@ -133,7 +133,7 @@ class ExportOrder(TypedDict, total=False):
 
 
 class DatasetOptions(TypedDict, total=False):
-    """Of `PUT /datasets/{name}`."""
+    """The fields of `PUT /datasets/{name}`."""
 
     key: list[str] | None
     ignore: list[str] | None
@@ -145,7 +145,7 @@ class DatasetOptions(TypedDict, total=False):
 
 
 class DatasetChanges(DatasetOptions, total=False):
-    """Of `PATCH /datasets/{name}`."""
+    """The fields of `PATCH /datasets/{name}`."""
 
 
 EventType = Literal[
@@ -190,7 +190,7 @@ EndpointFormat = Literal["standard", "slack", "apprise"]
 
 
 class EndpointFields(TypedDict, total=False):
-    """Of `POST /endpoints`."""
+    """The fields of `POST /endpoints`."""
 
     user_id: str | None
     description: str | None
@@ -202,7 +202,7 @@ class EndpointFields(TypedDict, total=False):
 
 
 class EndpointChanges(TypedDict, total=False):
-    """Of `PATCH /endpoints/{endpoint_id}`."""
+    """The fields of `PATCH /endpoints/{endpoint_id}`."""
 
     url: str | None
     description: str | None
@@ -221,7 +221,7 @@ WaitingReason = Literal[
 
 
 class JobCountFilters(TypedDict, total=False):
-    """Of `GET /jobs/count`."""
+    """The fields of `GET /jobs/count`."""
 
     user_id: str | None
     status: list[JobStatus] | None
@@ -245,7 +245,7 @@ class JobCountFilters(TypedDict, total=False):
 
 
 class JobFilters(JobCountFilters, total=False):
-    """Of `GET /jobs`."""
+    """The fields of `GET /jobs`."""
 
     sort: Literal["newest", "oldest", "started", "ended"] | None
     limit: int | None
@@ -255,7 +255,7 @@ ScheduleState = Literal["active", "paused", "ended"]
 
 
 class ScheduleFilters(TypedDict, total=False):
-    """Of `GET /schedules`."""
+    """The fields of `GET /schedules`."""
 
     user_id: str | None
     state: ScheduleState | None
@@ -267,7 +267,7 @@ class ScheduleFilters(TypedDict, total=False):
 
 
 class SpiderFilters(TypedDict, total=False):
-    """Of `GET /spiders`."""
+    """The fields of `GET /spiders`."""
 
     project: str | None
     version: str | None
@@ -277,7 +277,7 @@ class SpiderFilters(TypedDict, total=False):
 
 
 class DeadLetterFilters(TypedDict, total=False):
-    """Of `GET /dead-letters`."""
+    """The fields of `GET /dead-letters`."""
 
     user_id: str | None
     spider: str | None
@@ -354,7 +354,7 @@ Reason = Literal[
 
 
 class RequestFilters(TypedDict, total=False):
-    """Of `GET /jobs/{job_id}/requests`."""
+    """The fields of `GET /jobs/{job_id}/requests`."""
 
     failed: bool | None
     slow_ms: int | None
@@ -372,7 +372,7 @@ ErrorGroupState = Literal["open", "resolved", "ignored"]
 
 
 class ErrorFilters(TypedDict, total=False):
-    """Of `GET /errors`."""
+    """The fields of `GET /errors`."""
 
     user_id: str | None
     project: str | None
@@ -388,7 +388,7 @@ class ErrorFilters(TypedDict, total=False):
 
 
 class AlertFilters(TypedDict, total=False):
-    """Of `GET /alerts`."""
+    """The fields of `GET /alerts`."""
 
     user_id: str | None
     firing: bool | None
@@ -399,7 +399,7 @@ AuditKind = Literal["call", "login_failed", "command"]
 
 
 class AuditFilters(TypedDict, total=False):
-    """Of `GET /audit`."""
+    """The fields of `GET /audit`."""
 
     user_id: str | None
     key_id: str | None
@@ -419,7 +419,7 @@ class QuietHours(TypedDict, total=False):
 
 
 class AlertRuleFields(TypedDict, total=False):
-    """Of `POST /alerts/rules`."""
+    """The fields of `POST /alerts/rules`."""
 
     user_id: str | None
     filter: FilterBody
@@ -463,7 +463,7 @@ class AlertCondition(TypedDict, total=False):
 
 
 class AlertRuleChanges(TypedDict, total=False):
-    """Of `PATCH /alerts/rules/{rule_id}`."""
+    """The fields of `PATCH /alerts/rules/{rule_id}`."""
 
     name: str | None
     when: AlertCondition | None
@@ -480,7 +480,7 @@ PaginationType = Literal["next_link", "page_param", "infinite_scroll", "none"]
 
 
 class SiteFields(TypedDict, total=False):
-    """Of `POST /sites`."""
+    """The fields of `POST /sites`."""
 
     enabled: bool
     project: str
@@ -501,7 +501,7 @@ class SiteFields(TypedDict, total=False):
 
 
 class SiteChanges(TypedDict, total=False):
-    """Of `PATCH /sites/{name}`."""
+    """The fields of `PATCH /sites/{name}`."""
 
     enabled: bool
     project: str
@@ -523,7 +523,7 @@ class SiteChanges(TypedDict, total=False):
 
 
 class ScrapeFields(TypedDict, total=False):
-    """Of `POST /jobs/scrape`."""
+    """The fields of `POST /jobs/scrape`."""
 
     search_term: str | None
     location: str | None
@@ -534,7 +534,7 @@ class ScrapeFields(TypedDict, total=False):
 
 
 class TargetFields(TypedDict, total=False):
-    """Of `POST /targets`."""
+    """The fields of `POST /targets`."""
 
     keywords: str
     location: str
@@ -546,7 +546,7 @@ class TargetFields(TypedDict, total=False):
 
 
 class TargetChanges(TypedDict, total=False):
-    """Of `PATCH /targets/{target_id}`."""
+    """The fields of `PATCH /targets/{target_id}`."""
 
     keywords: str
     location: str
@@ -567,7 +567,7 @@ class KeyBudget(TypedDict, total=False):
 
 
 class KeyFields(TypedDict, total=False):
-    """Of `POST /keys`."""
+    """The fields of `POST /keys`."""
 
     projects: list[str]
     expires_at: datetime | str | None
@@ -576,7 +576,7 @@ class KeyFields(TypedDict, total=False):
 
 
 class SavedViewChanges(TypedDict, total=False):
-    """Of `PATCH /views/{view_id}`."""
+    """The fields of `PATCH /views/{view_id}`."""
 
     query: str | None
     shared: bool | None
@@ -584,7 +584,7 @@ class SavedViewChanges(TypedDict, total=False):
 
 
 class ResendFields(TypedDict, total=False):
-    """Of `POST /endpoints/{endpoint_id}/deliveries/resend`."""
+    """The fields of `POST /endpoints/{endpoint_id}/deliveries/resend`."""
 
     deliveries: list[str]
     since: datetime | str | None

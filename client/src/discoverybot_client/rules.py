@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from discoverybot_client.errors import (
     ApiError,
@@ -87,6 +87,14 @@ class Deadline:
         """`seconds`, or what is left if that is less; never 0, which would mean no limit."""
         left = self.left()
         return seconds if left is None else max(0.001, min(seconds, left))
+
+
+def segment(name: Any) -> str:
+    """An id or a name as one part of a path, whatever is in it. Raises `ValueError` if it leads elsewhere."""
+    text = str(name)
+    if text in {"", ".", ".."}:
+        raise ValueError(f"{text!r} is no id or name")
+    return quote(text, safe="")
 
 
 def may_repeat(method: str, headers: Mapping[str, str]) -> bool:

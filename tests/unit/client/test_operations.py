@@ -48,6 +48,7 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "list_job_requests": lambda client, _: client.job(JOB).requests(failed=True, sort="-ms"),
     "list_job_error_groups": lambda client, _: client.job(JOB).errors(),
     "get_job_fields": lambda client, _: client.job(JOB).fields(compare=True),
+    "get_item_differences": lambda client, _: client.job(JOB).differences(JOB, key=["sku", "size"], limit=9),
     "get_job_timeline": lambda client, _: client.job(JOB).timeline(),
     "list_job_deliveries": lambda client, _: client.job(JOB).deliveries(state="failed"),
     "list_job_files": lambda client, _: client.job(JOB).files(),

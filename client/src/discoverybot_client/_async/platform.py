@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self, Unpack
-from urllib.parse import quote
 
 from discoverybot_client.answers import (
     Dependencies,
@@ -32,7 +31,7 @@ from discoverybot_client.params import (
     TargetFields,
 )
 from discoverybot_client.records import NEW_JOB
-from discoverybot_client.rules import Deadline, given, idempotent, sent
+from discoverybot_client.rules import Deadline, given, idempotent, segment, sent
 
 from .bound import Bound, Resource
 from .jobs import Job
@@ -56,7 +55,7 @@ class Project(Bound, ProjectRecord):
 
     async def activate(self, version: str) -> Self:
         """Make this version the latest: crawls that name no version run it from now on."""
-        return await self._renew("POST", self._path(f"/versions/{quote(version, safe='')}/activate"))
+        return await self._renew("POST", self._path(f"/versions/{segment(version)}/activate"))
 
     async def roll_back(self) -> Self:
         """Make the version before the latest one the latest again."""
@@ -64,11 +63,11 @@ class Project(Bound, ProjectRecord):
 
     async def delete_version(self, version: str) -> None:
         """Remove this version, also from every node."""
-        await self._transport.call("DELETE", self._path(f"/versions/{quote(version, safe='')}"))
+        await self._transport.call("DELETE", self._path(f"/versions/{segment(version)}"))
 
     async def dependencies(self, version: str) -> Dependencies:
-        """What each node has installed for this version."""
-        path = self._path(f"/versions/{quote(version, safe='')}/dependencies")
+        """What each node has installed for it."""
+        path = self._path(f"/versions/{segment(version)}/dependencies")
         return Dependencies(await self._transport.call("GET", path))
 
     async def variables(self) -> list[Variable]:
@@ -78,11 +77,11 @@ class Project(Bound, ProjectRecord):
     async def set_variable(self, name: str, value: str, *, secret: bool = False) -> list[Variable]:
         """Set a variable for attempts that begin later. Returns all variables."""
         body = {"value": value, "secret": secret}
-        return _variables(await self._transport.call("PUT", self._path(f"/env/{quote(name, safe='')}"), json=body))
+        return _variables(await self._transport.call("PUT", self._path(f"/env/{segment(name)}"), json=body))
 
     async def unset_variable(self, name: str) -> list[Variable]:
         """Remove a variable. Returns all variables that are left."""
-        return _variables(await self._transport.call("DELETE", self._path(f"/env/{quote(name, safe='')}")))
+        return _variables(await self._transport.call("DELETE", self._path(f"/env/{segment(name)}")))
 
     async def settings(self) -> ProjectSettings:
         """The settings that were set through the gateway; those in the project's code are not known."""
@@ -106,7 +105,7 @@ class Project(Bound, ProjectRecord):
         return RunDays(await self._transport.call("GET", self._path("/days"), params={"days": days}))
 
     def _path(self, what: str) -> str:
-        return f"/projects/{quote(str(self._data['name']), safe='')}{what}"
+        return f"/projects/{segment(self._data['name'])}{what}"
 
 
 class Projects(Resource):
@@ -155,7 +154,7 @@ class Node(Bound, NodeRecord):
         await self._transport.call("DELETE", self._path())
 
     def _path(self, what: str = "") -> str:
-        return f"/nodes/{quote(str(self._data['name']), safe='')}{what}"
+        return f"/nodes/{segment(self._data['name'])}{what}"
 
 
 class Nodes(Resource):
@@ -186,7 +185,7 @@ class Key(Bound, KeyRecord):
 
     async def revoke(self) -> Self:
         """Make the key invalid, which takes seconds. It stays in the list."""
-        return await self._renew("DELETE", f"/keys/{self.id}")
+        return await self._renew("DELETE", f"/keys/{segment(self.id)}")
 
 
 class Keys(Resource):
@@ -213,11 +212,11 @@ class SavedView(Bound, SavedViewRecord):
 
     async def update(self, **fields: Unpack[SavedViewChanges]) -> Self:
         """Replace these fields."""
-        return await self._renew("PATCH", f"/views/{self.id}", json=sent(fields))
+        return await self._renew("PATCH", f"/views/{segment(self.id)}", json=sent(fields))
 
     async def delete(self) -> None:
         """Delete the view, also for the users whom it is shared with."""
-        await self._transport.call("DELETE", f"/views/{self.id}")
+        await self._transport.call("DELETE", f"/views/{segment(self.id)}")
 
 
 class SavedViews(Resource):
@@ -232,7 +231,7 @@ class SavedViews(Resource):
 
     async def get(self, view_id: str) -> SavedView:
         """A view of the caller, or a view that another user shares. Raises `NotFoundError`."""
-        return SavedView(await self._transport.call("GET", f"/views/{view_id}"), self._transport)
+        return SavedView(await self._transport.call("GET", f"/views/{segment(view_id)}"), self._transport)
 
     async def list(self, of: ListName | None = None) -> AsyncIterator[SavedView]:
         """The caller's views, in the order in which they were made."""
@@ -267,7 +266,7 @@ class Site(Bound, SiteRecord):
         await self._transport.call("DELETE", self._path(), params={"force": "true"} if force else {})
 
     def _path(self, what: str = "") -> str:
-        return f"/sites/{quote(str(self._data['name']), safe='')}{what}"
+        return f"/sites/{segment(self._data['name'])}{what}"
 
 
 class Sites(Resource):
@@ -304,7 +303,7 @@ class Target(Bound, TargetRecord):
         await self._transport.call("DELETE", self._path())
 
     def _path(self) -> str:
-        return f"/targets/{self._data['id']}"
+        return f"/targets/{segment(self._data['id'])}"
 
 
 class Targets(Resource):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Self, Unpack
-from urllib.parse import quote
 
 from discoverybot_client.answers import (
     Change,
@@ -30,7 +29,7 @@ from discoverybot_client.params import (
     ScheduleFilters,
 )
 from discoverybot_client.records import NEW_JOB
-from discoverybot_client.rules import GRACE, Deadline, given, idempotent, order, sent
+from discoverybot_client.rules import GRACE, Deadline, given, idempotent, order, segment, sent
 
 from .bound import Bound, Resource
 from .jobs import Job
@@ -95,7 +94,7 @@ class Schedule(Bound, ScheduleRecord):
         await self._transport.call("DELETE", self._path())
 
     def _path(self, what: str = "") -> str:
-        return f"/schedules/{self.id}{what}"
+        return f"/schedules/{segment(self.id)}{what}"
 
 
 class Schedules(Resource):
@@ -222,7 +221,7 @@ class Dataset(Bound, DatasetRecord):
         return {"user_id": self.user_id}
 
     def _path(self, what: str = "") -> str:
-        return f"/datasets/{quote(self.name, safe='')}{what}"
+        return f"/datasets/{segment(self.name)}{what}"
 
 
 class DatasetRun(Bound, DatasetRunRecord):
@@ -231,7 +230,7 @@ class DatasetRun(Bound, DatasetRunRecord):
     def __init__(self, data: dict[str, Any], transport: Transport, dataset: Dataset) -> None:
         super().__init__(data, transport)
         self._user = {"user_id": dataset.user_id}
-        self._place = f"/datasets/{quote(dataset.name, safe='')}/runs"
+        self._place = f"/datasets/{segment(dataset.name)}/runs"
 
     async def refresh(self) -> Self:
         """Ask for it again."""
@@ -251,7 +250,7 @@ class DatasetRun(Bound, DatasetRunRecord):
         return await self._renew("POST", self._path("/export"), params=self._user)
 
     def _path(self, what: str = "") -> str:
-        return f"{self._place}/{self._data['job_id']}{what}"
+        return f"{self._place}/{segment(self._data['job_id'])}{what}"
 
 
 class Datasets(Resource):
@@ -259,12 +258,12 @@ class Datasets(Resource):
 
     async def put(self, name: str, **options: Unpack[DatasetOptions]) -> Dataset:
         """Make the dataset, or set its options, such as `key=["sku"]`; other options get their defaults."""
-        path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
+        path, query = f"/datasets/{segment(name)}", given(user_id=self._user_id)
         return Dataset(await self._transport.call("PUT", path, params=query, json=sent(options)), self._transport)
 
     async def get(self, name: str) -> Dataset:
         """Raises `NotFoundError`."""
-        path, query = f"/datasets/{quote(name, safe='')}", given(user_id=self._user_id)
+        path, query = f"/datasets/{segment(name)}", given(user_id=self._user_id)
         return Dataset(await self._transport.call("GET", path, params=query), self._transport)
 
     async def list(self, *, limit: int | None = None) -> AsyncIterator[Dataset]:
@@ -279,12 +278,12 @@ class DeadLetter(Bound, DeadLetterRecord):
 
     async def requeue(self) -> Job:
         """The new job that crawls the same again."""
-        receipt = await self._transport.call("POST", f"/dead-letters/{self._data['id']}/requeue")
+        receipt = await self._transport.call("POST", f"/dead-letters/{segment(self._data['id'])}/requeue")
         return Job({**NEW_JOB, "spider": self._data.get("spider"), **receipt}, self._transport)
 
     async def dismiss(self) -> None:
         """Take it off the list. The job stays."""
-        await self._transport.call("DELETE", f"/dead-letters/{self._data['id']}")
+        await self._transport.call("DELETE", f"/dead-letters/{segment(self._data['id'])}")
 
 
 class DeadLetters(Resource):

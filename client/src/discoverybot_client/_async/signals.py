@@ -26,7 +26,7 @@ from discoverybot_client.params import (
     ErrorGroupState,
     ResendFields,
 )
-from discoverybot_client.rules import given, sent
+from discoverybot_client.rules import given, segment, sent
 
 from .bound import Bound, Resource
 
@@ -74,7 +74,7 @@ class Endpoint(Bound, EndpointRecord):
 
     async def delivery(self, delivery_id: str) -> DeliveryRecord:
         """One call of this endpoint, with its `body`."""
-        return DeliveryRecord(await self._transport.call("GET", self._path(f"/deliveries/{delivery_id}")))
+        return DeliveryRecord(await self._transport.call("GET", self._path(f"/deliveries/{segment(delivery_id)}")))
 
     async def resend(self, **wanted: Unpack[ResendFields]) -> int:
         """Make calls again: `deliveries=[…]` by their ids, or `missing=True`, or all `since` a time. Returns their
@@ -88,7 +88,7 @@ class Endpoint(Bound, EndpointRecord):
         await self._transport.call("DELETE", self._path())
 
     def _path(self, what: str = "") -> str:
-        return f"/endpoints/{self.id}{what}"
+        return f"/endpoints/{segment(self.id)}{what}"
 
 
 class Endpoints(Resource):
@@ -101,7 +101,7 @@ class Endpoints(Resource):
 
     async def get(self, endpoint_id: str) -> Endpoint:
         """Raises `NotFoundError`."""
-        return Endpoint(await self._transport.call("GET", f"/endpoints/{endpoint_id}"), self._transport)
+        return Endpoint(await self._transport.call("GET", f"/endpoints/{segment(endpoint_id)}"), self._transport)
 
     async def list(self, *, limit: int | None = None) -> AsyncIterator[Endpoint]:
         """The newest first."""
@@ -120,17 +120,15 @@ class Alert(Bound, AlertRecord):
 
     async def refresh(self) -> Self:
         """Ask for it again."""
-        return await self._renew("GET", f"/alerts/{self.id}")
+        return await self._renew("GET", f"/alerts/{segment(self.id)}")
 
     async def silence(self, until: datetime | str | None) -> Self:
         """Notify nobody of this alert before this time; `None` ends the silence."""
-        return await self._renew("POST", f"/alerts/{self.id}/silence", json=sent({"until": until}))
+        return await self._renew("POST", f"/alerts/{segment(self.id)}/silence", json=sent({"until": until}))
 
     async def delete(self) -> None:
-        """Delete the alert, and what its rule has learned from earlier runs: what was unusual may then count as
-        usual.
-        """
-        await self._transport.call("DELETE", f"/alerts/{self.id}")
+        """Forget it, and what is known of earlier runs: what is unusual now may be usual from now on."""
+        await self._transport.call("DELETE", f"/alerts/{segment(self.id)}")
 
 
 class Alerts(Resource):
@@ -173,7 +171,7 @@ class AlertRule(Bound, AlertRuleRecord):
         return given(user_id=self._data.get("user_id") or None)
 
     def _path(self) -> str:
-        return f"/alerts/rules/{self.id}"
+        return f"/alerts/rules/{segment(self.id)}"
 
 
 class AlertRules(Resource):
@@ -201,7 +199,7 @@ class AlertRules(Resource):
     async def get(self, rule_id: str) -> AlertRule:
         """Raises `NotFoundError`."""
         query = given(user_id=self._user_id)
-        told = await self._transport.call("GET", f"/alerts/rules/{rule_id}", params=query)
+        told = await self._transport.call("GET", f"/alerts/rules/{segment(rule_id)}", params=query)
         return AlertRule(told, self._transport)
 
     def _body(self, name: str, when: AlertCondition, fields: AlertRuleFields) -> dict[str, Any]:
@@ -218,7 +216,7 @@ class ErrorGroup(Bound, ErrorGroupRecord):
 
     async def refresh(self) -> Self:
         """Ask for the group as it is now."""
-        return await self._renew("GET", f"/errors/{self.id}")
+        return await self._renew("GET", f"/errors/{segment(self.id)}")
 
     async def resolve(self, *, version: str | None = None) -> Self:
         """Mark the error as resolved, until it occurs in a run that begins later, or, with `version`, in a run of
@@ -235,7 +233,9 @@ class ErrorGroup(Bound, ErrorGroupRecord):
         return await self._set("open")
 
     async def _set(self, state: ErrorGroupState, version: str | None = None) -> Self:
-        return await self._renew("PATCH", f"/errors/{self.id}", json={"state": state, **given(version=version)})
+        return await self._renew(
+            "PATCH", f"/errors/{segment(self.id)}", json={"state": state, **given(version=version)}
+        )
 
 
 class ErrorGroups(Resource):

@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
-from urllib.parse import quote
 
 import httpx2
 
@@ -29,7 +28,7 @@ from discoverybot_client.deploying import deploy_folder
 from discoverybot_client.errors import ApiError
 from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilters, JobFilters, SpiderFilters
 from discoverybot_client.records import NEW_JOB, Event
-from discoverybot_client.rules import Address, Deadline, Retries, given, idempotent, order
+from discoverybot_client.rules import Address, Deadline, Retries, given, idempotent, order, segment
 
 from .jobs import Job
 from .operations import in_thread
@@ -198,7 +197,7 @@ class Client:
 
     def spider_days(self, project: str, spider: str, days: int = 30) -> RunDays:
         """How the spider's runs went, day by day."""
-        path = f"/spiders/{quote(project, safe='')}/{quote(spider, safe='')}/days"
+        path = f"/spiders/{segment(project)}/{segment(spider)}/days"
         query = given(days=days, user_id=self.user_id)
         return RunDays(self._transport.call("GET", path, params=query))
 
@@ -230,7 +229,7 @@ class Client:
         while True:
             told: dict[str, Any] = self._transport.call(
                 "POST",
-                f"/projects/{quote(project, safe='')}/versions",
+                f"/projects/{segment(project)}/versions",
                 params={"version": version, "wait": _NODES},
                 files=files,
                 deadline=deadline,

@@ -8,12 +8,12 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
-from urllib.parse import quote
 
 from discoverybot_client.answers import (
     DeliveryRecord,
     FieldCoverage,
     FileRecord,
+    ItemDifferences,
     JobErrorRecord,
     JobRecord,
     Moment,
@@ -26,7 +26,7 @@ from discoverybot_client.errors import (
 )
 from discoverybot_client.params import DeliveryState, ItemFormat, LogFormat, RequestFilters
 from discoverybot_client.records import FINAL, NEW_JOB, Event, LogLine
-from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given
+from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given, segment
 
 from .bound import Bound
 
@@ -141,6 +141,16 @@ class Job(Bound, JobRecord):
         query = {"compare": "runs"} if compare else {}
         return FieldCoverage(self._transport.call("GET", self._path("fields"), params=query))
 
+    def differences(
+        self, other: str | None = None, *, key: Sequence[str] | None = None, limit: int | None = None
+    ) -> ItemDifferences:
+        """Which of its items are new, changed or gone since the run with the id `other`: by default the last one
+        before it that ended well. `key` are the fields that make two items the same, by default `url` or the key of
+        its dataset; `limit` is how many of each kind are shown.
+        """
+        query = given(other_job_id=other, key=",".join(key) if key else None, limit=limit)
+        return ItemDifferences(self._transport.call("GET", self._path("differences"), params=query))
+
     def timeline(self) -> list[Moment]:
         """What has happened to the job, and when."""
         told = self._transport.call("GET", self._path("timeline"))
@@ -159,7 +169,8 @@ class Job(Bound, JobRecord):
 
     def download(self, name: str, target: str | Path) -> Path:
         """Save one of the crawl's files as `target`, which exists only once it is complete."""
-        return self._transport.download(f"{self._path('files')}/{quote(name)}", Path(target))
+        path = "/".join(map(segment, name.split("/")))
+        return self._transport.download(f"{self._path('files')}/{path}", Path(target))
 
     def download_log(
         self,
@@ -204,4 +215,5 @@ class Job(Bound, JobRecord):
         return self
 
     def _path(self, what: str = "") -> str:
-        return f"/jobs/{self.id}/{what}" if what else f"/jobs/{self.id}"
+        path = f"/jobs/{segment(self.id)}"
+        return f"{path}/{what}" if what else path

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, Unpack
-from urllib.parse import quote
 
 from discoverybot_client.answers import (
     Dependencies,
@@ -34,7 +33,7 @@ from discoverybot_client.params import (
     TargetFields,
 )
 from discoverybot_client.records import NEW_JOB
-from discoverybot_client.rules import Deadline, given, idempotent, sent
+from discoverybot_client.rules import Deadline, given, idempotent, segment, sent
 
 from .bound import Bound, Resource
 from .jobs import Job
@@ -58,7 +57,7 @@ class Project(Bound, ProjectRecord):
 
     def activate(self, version: str) -> Self:
         """Make this version the latest: crawls that name no version run it from now on."""
-        return self._renew("POST", self._path(f"/versions/{quote(version, safe='')}/activate"))
+        return self._renew("POST", self._path(f"/versions/{segment(version)}/activate"))
 
     def roll_back(self) -> Self:
         """Make the version before the latest one the latest again."""
@@ -66,11 +65,11 @@ class Project(Bound, ProjectRecord):
 
     def delete_version(self, version: str) -> None:
         """Remove this version, also from every node."""
-        self._transport.call("DELETE", self._path(f"/versions/{quote(version, safe='')}"))
+        self._transport.call("DELETE", self._path(f"/versions/{segment(version)}"))
 
     def dependencies(self, version: str) -> Dependencies:
-        """What each node has installed for this version."""
-        path = self._path(f"/versions/{quote(version, safe='')}/dependencies")
+        """What each node has installed for it."""
+        path = self._path(f"/versions/{segment(version)}/dependencies")
         return Dependencies(self._transport.call("GET", path))
 
     def variables(self) -> list[Variable]:
@@ -80,11 +79,11 @@ class Project(Bound, ProjectRecord):
     def set_variable(self, name: str, value: str, *, secret: bool = False) -> list[Variable]:
         """Set a variable for attempts that begin later. Returns all variables."""
         body = {"value": value, "secret": secret}
-        return _variables(self._transport.call("PUT", self._path(f"/env/{quote(name, safe='')}"), json=body))
+        return _variables(self._transport.call("PUT", self._path(f"/env/{segment(name)}"), json=body))
 
     def unset_variable(self, name: str) -> list[Variable]:
         """Remove a variable. Returns all variables that are left."""
-        return _variables(self._transport.call("DELETE", self._path(f"/env/{quote(name, safe='')}")))
+        return _variables(self._transport.call("DELETE", self._path(f"/env/{segment(name)}")))
 
     def settings(self) -> ProjectSettings:
         """The settings that were set through the gateway; those in the project's code are not known."""
@@ -108,7 +107,7 @@ class Project(Bound, ProjectRecord):
         return RunDays(self._transport.call("GET", self._path("/days"), params={"days": days}))
 
     def _path(self, what: str) -> str:
-        return f"/projects/{quote(str(self._data['name']), safe='')}{what}"
+        return f"/projects/{segment(self._data['name'])}{what}"
 
 
 class Projects(Resource):
@@ -157,7 +156,7 @@ class Node(Bound, NodeRecord):
         self._transport.call("DELETE", self._path())
 
     def _path(self, what: str = "") -> str:
-        return f"/nodes/{quote(str(self._data['name']), safe='')}{what}"
+        return f"/nodes/{segment(self._data['name'])}{what}"
 
 
 class Nodes(Resource):
@@ -188,7 +187,7 @@ class Key(Bound, KeyRecord):
 
     def revoke(self) -> Self:
         """Make the key invalid, which takes seconds. It stays in the list."""
-        return self._renew("DELETE", f"/keys/{self.id}")
+        return self._renew("DELETE", f"/keys/{segment(self.id)}")
 
 
 class Keys(Resource):
@@ -215,11 +214,11 @@ class SavedView(Bound, SavedViewRecord):
 
     def update(self, **fields: Unpack[SavedViewChanges]) -> Self:
         """Replace these fields."""
-        return self._renew("PATCH", f"/views/{self.id}", json=sent(fields))
+        return self._renew("PATCH", f"/views/{segment(self.id)}", json=sent(fields))
 
     def delete(self) -> None:
         """Delete the view, also for the users whom it is shared with."""
-        self._transport.call("DELETE", f"/views/{self.id}")
+        self._transport.call("DELETE", f"/views/{segment(self.id)}")
 
 
 class SavedViews(Resource):
@@ -234,7 +233,7 @@ class SavedViews(Resource):
 
     def get(self, view_id: str) -> SavedView:
         """A view of the caller, or a view that another user shares. Raises `NotFoundError`."""
-        return SavedView(self._transport.call("GET", f"/views/{view_id}"), self._transport)
+        return SavedView(self._transport.call("GET", f"/views/{segment(view_id)}"), self._transport)
 
     def list(self, of: ListName | None = None) -> Iterator[SavedView]:
         """The caller's views, in the order in which they were made."""
@@ -269,7 +268,7 @@ class Site(Bound, SiteRecord):
         self._transport.call("DELETE", self._path(), params={"force": "true"} if force else {})
 
     def _path(self, what: str = "") -> str:
-        return f"/sites/{quote(str(self._data['name']), safe='')}{what}"
+        return f"/sites/{segment(self._data['name'])}{what}"
 
 
 class Sites(Resource):
@@ -306,7 +305,7 @@ class Target(Bound, TargetRecord):
         self._transport.call("DELETE", self._path())
 
     def _path(self) -> str:
-        return f"/targets/{self._data['id']}"
+        return f"/targets/{segment(self._data['id'])}"
 
 
 class Targets(Resource):

@@ -28,7 +28,7 @@ from discoverybot_client.params import (
     ErrorGroupState,
     ResendFields,
 )
-from discoverybot_client.rules import given, sent
+from discoverybot_client.rules import given, segment, sent
 
 from .bound import Bound, Resource
 
@@ -76,7 +76,7 @@ class Endpoint(Bound, EndpointRecord):
 
     def delivery(self, delivery_id: str) -> DeliveryRecord:
         """One call of this endpoint, with its `body`."""
-        return DeliveryRecord(self._transport.call("GET", self._path(f"/deliveries/{delivery_id}")))
+        return DeliveryRecord(self._transport.call("GET", self._path(f"/deliveries/{segment(delivery_id)}")))
 
     def resend(self, **wanted: Unpack[ResendFields]) -> int:
         """Make calls again: `deliveries=[…]` by their ids, or `missing=True`, or all `since` a time. Returns their
@@ -90,7 +90,7 @@ class Endpoint(Bound, EndpointRecord):
         self._transport.call("DELETE", self._path())
 
     def _path(self, what: str = "") -> str:
-        return f"/endpoints/{self.id}{what}"
+        return f"/endpoints/{segment(self.id)}{what}"
 
 
 class Endpoints(Resource):
@@ -103,7 +103,7 @@ class Endpoints(Resource):
 
     def get(self, endpoint_id: str) -> Endpoint:
         """Raises `NotFoundError`."""
-        return Endpoint(self._transport.call("GET", f"/endpoints/{endpoint_id}"), self._transport)
+        return Endpoint(self._transport.call("GET", f"/endpoints/{segment(endpoint_id)}"), self._transport)
 
     def list(self, *, limit: int | None = None) -> Iterator[Endpoint]:
         """The newest first."""
@@ -122,17 +122,15 @@ class Alert(Bound, AlertRecord):
 
     def refresh(self) -> Self:
         """Ask for it again."""
-        return self._renew("GET", f"/alerts/{self.id}")
+        return self._renew("GET", f"/alerts/{segment(self.id)}")
 
     def silence(self, until: datetime | str | None) -> Self:
         """Notify nobody of this alert before this time; `None` ends the silence."""
-        return self._renew("POST", f"/alerts/{self.id}/silence", json=sent({"until": until}))
+        return self._renew("POST", f"/alerts/{segment(self.id)}/silence", json=sent({"until": until}))
 
     def delete(self) -> None:
-        """Delete the alert, and what its rule has learned from earlier runs: what was unusual may then count as
-        usual.
-        """
-        self._transport.call("DELETE", f"/alerts/{self.id}")
+        """Forget it, and what is known of earlier runs: what is unusual now may be usual from now on."""
+        self._transport.call("DELETE", f"/alerts/{segment(self.id)}")
 
 
 class Alerts(Resource):
@@ -175,7 +173,7 @@ class AlertRule(Bound, AlertRuleRecord):
         return given(user_id=self._data.get("user_id") or None)
 
     def _path(self) -> str:
-        return f"/alerts/rules/{self.id}"
+        return f"/alerts/rules/{segment(self.id)}"
 
 
 class AlertRules(Resource):
@@ -203,7 +201,7 @@ class AlertRules(Resource):
     def get(self, rule_id: str) -> AlertRule:
         """Raises `NotFoundError`."""
         query = given(user_id=self._user_id)
-        told = self._transport.call("GET", f"/alerts/rules/{rule_id}", params=query)
+        told = self._transport.call("GET", f"/alerts/rules/{segment(rule_id)}", params=query)
         return AlertRule(told, self._transport)
 
     def _body(self, name: str, when: AlertCondition, fields: AlertRuleFields) -> dict[str, Any]:
@@ -220,7 +218,7 @@ class ErrorGroup(Bound, ErrorGroupRecord):
 
     def refresh(self) -> Self:
         """Ask for the group as it is now."""
-        return self._renew("GET", f"/errors/{self.id}")
+        return self._renew("GET", f"/errors/{segment(self.id)}")
 
     def resolve(self, *, version: str | None = None) -> Self:
         """Mark the error as resolved, until it occurs in a run that begins later, or, with `version`, in a run of
@@ -237,7 +235,7 @@ class ErrorGroup(Bound, ErrorGroupRecord):
         return self._set("open")
 
     def _set(self, state: ErrorGroupState, version: str | None = None) -> Self:
-        return self._renew("PATCH", f"/errors/{self.id}", json={"state": state, **given(version=version)})
+        return self._renew("PATCH", f"/errors/{segment(self.id)}", json={"state": state, **given(version=version)})
 
 
 class ErrorGroups(Resource):

@@ -32,16 +32,17 @@ from .operations import body_of, close, in_thread, pieces_of
 
 _logger = logging.getLogger("discoverybot_client")
 _CONNECT = 5.0
-#: How many times as long as another call a page may take.
+#: A page of a list may take this many times as long as other calls.
 _PAGE_TIMES = 10
-#: Entries of a page: the most that the gateway gives in most lists.
+#: Entries of a page: the maximum of most lists of the gateway.
 PAGE = 200
 _NO_CONTENT = 204
-#: From here on an answer is an error: a redirection is that of a stranger.
+#: Statuses from here on are errors, also redirections, because the gateway sends none.
 _ERRORS = 300
-#: The longest event that is taken: a line of a log may have a megabyte, and more as JSON.
+#: Maximum bytes of an event: a line of a log may have a megabyte, and more as JSON.
 _MAX_EVENT = 64 << 20
-#: Formats whose first byte is sent when all is made, and how long that takes: a million rows as XLSX take minutes.
+#: Formats that the gateway sends only once the file is complete, and the seconds that this may take: a million rows
+#: as XLSX take minutes.
 _WHOLE_FORMATS, _WHOLE = frozenset({"xlsx", "parquet"}), 3600.0
 
 
@@ -76,9 +77,9 @@ class Transport:
         answers: frozenset[int] = frozenset(),
         **options: Any,
     ) -> Any:
-        """The answer as JSON; `None` if there is none. `repeatable`: it may be sent again though it may have been
-        carried out. `answers` are statuses that are no errors here. Raises `ApiError`, `GatewayUnreachableError`,
-        `NoGatewayError`.
+        """The answer as JSON; `None` if there is none. `repeatable`: the request may be sent again even after it may
+        have been carried out. `answers`: statuses that are no errors here. Raises `ApiError`,
+        `GatewayUnreachableError`, `NoGatewayError`.
         """
         repeatable = repeatable or may_repeat(method, options.get("headers") or {})
         until = deadline or Deadline(self.timeout)
@@ -123,8 +124,8 @@ class Transport:
     def _once(
         self, method: str, path: str, until: Deadline, options: dict[str, Any]
     ) -> tuple[int, httpx2.Headers, bytes]:
-        """Each operation has what is left of the time, and the body is read piece by piece: a server that sends a
-        byte now and then holds nobody for ever.
+        """Send the request once. The body is read piece by piece, and the time is checked after each, so that a
+        server which sends a byte now and then cannot block the caller for ever.
         """
         timeout = httpx2.Timeout(until.within(until.silence), connect=until.within(_CONNECT))
         with self.http.stream(method, path, timeout=timeout, **options) as answer:
@@ -136,7 +137,7 @@ class Transport:
             return answer.status_code, answer.headers, b"".join(pieces)
 
     def pages(self, path: str, cursor: str = "after", **query: Any) -> Iterator[dict[str, Any]]:
-        """Each page of a list. One whose answer breaks off is asked for again: none is left out or comes twice."""
+        """Each page of a list. If an answer breaks off, its page is requested again: none is missing or doubled."""
         asked = given(**query)
         while True:
             # a page of large items may take its time, as long as something comes
@@ -209,7 +210,7 @@ class Transport:
                 yield sent
 
     def pieces(self, path: str, headers: dict[str, str] | None = None, **query: Any) -> Generator[bytes, None, None]:
-        """The body of a `GET`, as it comes, however long it is. Nothing is asked for again."""
+        """The body of a `GET`, piece by piece, of any length. The request is not repeated."""
         silence = _WHOLE if query.get("format") in _WHOLE_FORMATS else self.timeout
         with self._opened(path, silence, given(**query), headers or {}) as answer:
             for piece in pieces_of(answer):
@@ -219,7 +220,9 @@ class Transport:
     def _opened(
         self, path: str, silence: float, query: dict[str, Any], headers: dict[str, str]
     ) -> Iterator[httpx2.Response]:
-        """An answer without its body. Raises `ApiError`, and `GatewayUnreachableError` also while it is read."""
+        """An answer whose body is still to be read. Raises `ApiError`, and `GatewayUnreachableError` also during
+        that.
+        """
         timeout = httpx2.Timeout(silence, connect=_CONNECT)
         try:
             with self.http.stream("GET", path, params=query, headers=headers, timeout=timeout) as answer:
@@ -231,7 +234,7 @@ class Transport:
             raise unreachable(self.url, error) from None
 
     def download(self, path: str, target: Path, **query: Any) -> Path:
-        """The body in a file, which is there only if it is complete."""
+        """Save the body as the file `target`, which exists only once it is complete."""
         partial = target.with_name(f"{target.name}.part")
         number = 0
         while True:
@@ -254,4 +257,4 @@ class Transport:
 
 
 class _OverError(Exception):
-    """204: there is nothing left to see."""
+    """A 204: the stream has nothing left to send."""
