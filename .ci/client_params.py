@@ -93,7 +93,7 @@ ARGUMENTS = (
 OTHERS = {
     "ChangeTypes": ("/datasets/{name}/changes", "types"),
     "DeliveryState": ("/endpoints/{endpoint_id}/deliveries", "state"),
-    "ItemFormat": ("/jobs/{job_id}/items", "format"),
+    "ItemFormat": ("/jobs/{job_id}/items/download", "format"),
     "LogFormat": ("/jobs/{job_id}/logs/download", "format"),
     "RunState": ("/datasets/{name}/runs", "state"),
     "ListName": ("/views", "list"),

@@ -41,13 +41,13 @@ export interface FollowOptions extends StreamOptions {
   level?: string;
 }
 
-type ItemsQuery = Omit<NonNullable<api.ListJobItemsData['query']>, 'after' | 'format' | 'escape_formulas' | 'bom'>;
+type ItemsQuery = Omit<NonNullable<api.ListJobItemsData['query']>, 'after'>;
 
 /** Which items are listed, and for how long. */
 export interface ItemsOptions extends ItemsQuery, CallOptions {}
 
 /** As what a job's items are saved. */
-export type ItemsFormat = NonNullable<NonNullable<api.ListJobItemsData['query']>['format']>;
+export type ItemsFormat = NonNullable<NonNullable<api.DownloadJobItemsData['query']>['format']>;
 
 interface Events {
   log: api.LogLineData;

@@ -49,6 +49,7 @@ class DescribedAPI(FastAPI):
             event["post"]["responses"].pop("422", None)
         for unused in ("HTTPValidationError", "ValidationError"):
             components["schemas"].pop(unused, None)
+        _hide_formats(document["paths"])
         scopes = scopes_of(self.routes)
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
@@ -67,6 +68,21 @@ class DescribedAPI(FastAPI):
                     operation["responses"] = dict(_firecrawls(operation["responses"]))
         _link(document)
         return document
+
+
+#: Query parameters that concern files.
+_OF_FILES = frozenset({"format", "escape_formulas", "bom"})
+
+
+def _hide_formats(paths: dict[str, Any]) -> None:
+    """Describe only the pages of operations that have a download of their own: a generated client reads one kind of
+    content of each operation, and fails at any other. `format` works there as before.
+    """
+    for path, methods in paths.items():
+        if f"{path}/download" in paths and "parameters" in methods["get"]:
+            # of a dataset's items, `fields` is for files alone
+            hidden = _OF_FILES | {"fields"} if path.startswith("/datasets/") else _OF_FILES
+            methods["get"]["parameters"] = [one for one in methods["get"]["parameters"] if one["name"] not in hidden]
 
 
 #: The schema of Firecrawl's errors: its clients know no others.

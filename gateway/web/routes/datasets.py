@@ -35,12 +35,14 @@ from gateway.web.middleware import note_changes
 from gateway.web.routes.items import FILE_CONTENT
 from gateway.web.schemas.dataset import (
     AcceptQuery,
+    ChangesFileQuery,
     ChangesPage,
     ChangesQuery,
     ChangeView,
     DatasetBody,
     DatasetEdit,
     DatasetHealth,
+    DatasetItemsFileQuery,
     DatasetItemsQuery,
     DatasetPage,
     DatasetRunsPage,
@@ -164,9 +166,8 @@ def delete_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Par
     responses={
         200: {
             "description": "The changes. With `Accept: text/event-stream` a stream of `change` events that does not "
-            "end; the `id` of each is its cursor. With `format` a file, whose rows have the item's fields after "
-            "`_change`, `_at`, `_seq`, `_run` and `_previous`: the values before of what is different.",
-            "content": {**event_content(CHANGES), **FILE_CONTENT},
+            "end; the `id` of each is its cursor.",
+            "content": event_content(CHANGES),
         },
         **problems(404, 410, 429, 503),
     },
@@ -182,11 +183,9 @@ async def list_dataset_changes(
     after its `seq`.
     """
     dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
-    since = await parts.threads.look(parts[DatasetFeed].cursor, dataset, query.since)
     if _is_file(query, "since", "types"):
-        return await _download(
-            parts, query, ChangeRows(parts[DatasetFeed], dataset, since, query.wanted), f"{name}-changes"
-        )
+        return await _changes_file(name, dataset, query, parts)
+    since = await parts.threads.look(parts[DatasetFeed].cursor, dataset, query.since)
     if EVENT_STREAM in request.headers.get("accept", ""):
         parts.answers.take()
         since = _last_event_id(request, since)
@@ -199,6 +198,34 @@ async def list_dataset_changes(
         await while_there(parts[FeedWatch].changed(dataset, query.wait))
         page = await _page(parts, await _again(parts, dataset), query, page.next)
     return page
+
+
+@router.get(
+    "/{name}/changes/download",
+    summary="Download what has changed",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The changes, as the file that `format` names. Its rows have the item's fields after "
+            "`_change`, `_at`, `_seq`, `_run` and `_previous`: the values before of what is different.",
+            "content": FILE_CONTENT,
+        },
+        **problems(404, 410, 429, 503),
+    },
+)
+@needs(Scope.READ)
+async def download_dataset_changes(
+    name: Name, query: Annotated[ChangesFileQuery, Query()], parts: Parts, caller: Called
+) -> Response:
+    """All changes after `since`, in the order of `seq`."""
+    dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
+    return await _changes_file(name, dataset, query, parts)
+
+
+async def _changes_file(name: str, dataset: Dataset, query: ChangesFileQuery, parts: GatewayParts) -> Response:
+    since = await parts.threads.look(parts[DatasetFeed].cursor, dataset, query.since)
+    rows = ChangeRows(parts[DatasetFeed], dataset, since, query.wanted)
+    return await _download(parts, query, rows, f"{name}-changes")
 
 
 async def _page(parts: GatewayParts, dataset: Dataset, query: ChangesQuery, since: int) -> ChangesPage:
@@ -249,9 +276,7 @@ async def _events(
     response_model=RecordsPage,
     responses={
         200: {
-            "description": "A page of items and what is known of each. With `format` a file, whose rows have the "
-            "items' fields alone.",
-            "content": FILE_CONTENT,
+            "description": "A page of items and what is known of each.",
         },
         **problems(404, 409, 410, 429, 503),
     },
@@ -266,9 +291,34 @@ async def list_dataset_items(
     """
     dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
     if _is_file(query, "as_of", "removed", "q"):
-        rows = RecordRows(parts[DatasetFeed], dataset, query.as_of, query.removed, query.q)
-        return await _download(parts, query, rows, name)
+        return await _records_file(name, dataset, query, parts)
     return await parts.threads.run(_records_page, dataset, query, parts)
+
+
+@router.get(
+    "/{name}/items/download",
+    summary="Download the items of a dataset",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The items, as the file that `format` names. Its rows have the items' fields alone.",
+            "content": FILE_CONTENT,
+        },
+        **problems(404, 409, 410, 429, 503),
+    },
+)
+@needs(Scope.READ)
+async def download_dataset_items(
+    name: Name, query: Annotated[DatasetItemsFileQuery, Query()], parts: Parts, caller: Called
+) -> Response:
+    """All items that are present, in the order of their keys' hashes."""
+    dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
+    return await _records_file(name, dataset, query, parts)
+
+
+async def _records_file(name: str, dataset: Dataset, query: DatasetItemsFileQuery, parts: GatewayParts) -> Response:
+    rows = RecordRows(parts[DatasetFeed], dataset, query.as_of, query.removed, query.q)
+    return await _download(parts, query, rows, name)
 
 
 def _records_page(dataset: Dataset, query: DatasetItemsQuery, parts: GatewayParts) -> RecordsPage:

@@ -23,8 +23,8 @@ from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router, ScheduleId
 from gateway.web.downloads import RowsExport, download, encoder_of, table_of
 from gateway.web.errors import Responses, problems
-from gateway.web.schemas.schedule import LAST_RUN, ScheduleItemsQuery
-from gateway.web.schemas.types import ItemsQuery
+from gateway.web.schemas.schedule import LAST_RUN, ScheduleItemsFileQuery, ScheduleItemsQuery
+from gateway.web.schemas.types import ItemsFileQuery, ItemsQuery
 
 
 @define(eq=False, repr=False, slots=False)
@@ -112,8 +112,10 @@ class ItemsPage(BaseModel):
     next: str | None = Field(description="The value of `after` for the next page.")
 
 
-#: Of answers in the formats of files, in OpenAPI.
+#: Of files, in OpenAPI. Generated clients take the first kind that they know for all: bytes.
 FILE_CONTENT = {
+    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+    "application/json": {"schema": {"type": "object"}},
     "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"url":"https://example.com/"}\n'},
     "text/csv": {"schema": {"type": "string"}, "example": "url\r\nhttps://example.com/\r\n"},
     **{
@@ -121,44 +123,64 @@ FILE_CONTENT = {
         for table in TABLES.values()
     },
 }
-_CONTENT = {
-    "application/json": {"example": {"items": [{"url": "https://example.com/"}], "next": None}},
-    **FILE_CONTENT,
-}
+_CONTENT = {"application/json": {"example": {"items": [{"url": "https://example.com/"}], "next": None}}}
+_HEADERS = {
+    NEXT_HEADER: {"description": "With `limit`, if more items follow: the value of `after` for the next page.",
+                  "schema": {"type": "string"}},
+    SEARCHED_HEADER: {"description": "With `q` and `limit`: how many items were looked at for this page.",
+                      "schema": {"type": "integer"}},
+    RUN_HEADER: {"description": "For a schedule: the job of the run that the items are from.",
+                 "schema": {"type": "string"}},
+    REMOVED_HEADER: {"description": "When the items were removed because their retention time was over.",
+                     "schema": {"type": "string", "format": "date-time"}},
+}  # fmt: skip
 _OK = {
     "description": "The items, in the order they were scraped.",
     "model": ItemsPage,
     "content": _CONTENT,
-    "headers": {
-        NEXT_HEADER: {"description": "With `limit`, if more items follow: the value of `after` for the next page.",
-                      "schema": {"type": "string"}},
-        SEARCHED_HEADER: {"description": "With `q` and `limit`: how many items were looked at for this page.",
-                          "schema": {"type": "integer"}},
-        RUN_HEADER: {"description": "For a schedule: the job of the run that the items are from.",
-                     "schema": {"type": "string"}},
-        REMOVED_HEADER: {"description": "When the items were removed because their retention time was over.",
-                         "schema": {"type": "string", "format": "date-time"}},
-    },
-}  # fmt: skip
+    "headers": _HEADERS,
+}
 _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
+_FILE_RESPONSES: Responses = {
+    200: {
+        "description": "The items, in the order they were scraped, as the file that `format` names.",
+        "content": FILE_CONTENT,
+        "headers": {name: header for name, header in _HEADERS.items() if name in {RUN_HEADER, REMOVED_HEADER}},
+    },
+    **problems(404, 503),
+}
 
 
 @router.get(
-    "/jobs/{job_id}/items", summary="Download items", tags=["jobs"], response_class=Response, responses=_RESPONSES
+    "/jobs/{job_id}/items", summary="List items", tags=["jobs"], response_class=Response, responses=_RESPONSES
 )
 @needs(Scope.READ)
 async def list_job_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts: Parts) -> Response:
-    """Without `limit`, streams all items that there are at this moment; XLSX and Parquet are made before the answer
-    begins. A CSV has the columns of the first hundred items, or those that `fields` names, the same on every page.
-    With `q`, a page ends after two seconds: it may have fewer items than `limit`, or none, and its `next` goes on.
-    For a schedule, these are the items of the run under way, or of the one before.
+    """Without `limit`, streams all items that there are at this moment. With `q`, a page ends after two seconds: it
+    may have fewer items than `limit`, or none, and its `next` goes on. For a schedule, these are the items of the run
+    under way, or of the one before.
     """
     return await _items(parts, job_id, query)
 
 
 @router.get(
+    "/jobs/{job_id}/items/download",
+    summary="Download items",
+    tags=["jobs"],
+    response_class=Response,
+    responses=_FILE_RESPONSES,
+)
+@needs(Scope.READ)
+async def download_job_items(job_id: JobId, query: Annotated[ItemsFileQuery, Query()], parts: Parts) -> Response:
+    """All items that there are at this moment; XLSX and Parquet are made before the answer begins. A CSV has the
+    columns of the first hundred items, or those that `fields` names.
+    """
+    return await _items(parts, job_id, ItemsQuery.model_construct(**dict(query)))
+
+
+@router.get(
     "/schedules/{schedule_id}/items",
-    summary="Download the items of a schedule's run",
+    summary="List the items of a schedule's run",
     tags=["schedules"],
     response_class=Response,
     responses=_RESPONSES,
@@ -168,6 +190,25 @@ async def list_schedule_items(
     schedule_id: ScheduleId, query: Annotated[ScheduleItemsQuery, Query()], parts: Parts
 ) -> Response:
     """As `GET /jobs/{job_id}/items`, for one run. The pages that follow stay with the run of the first page."""
+    return await _of_schedule(parts, schedule_id, query)
+
+
+@router.get(
+    "/schedules/{schedule_id}/items/download",
+    summary="Download the items of a schedule's run",
+    tags=["schedules"],
+    response_class=Response,
+    responses=_FILE_RESPONSES,
+)
+@needs(Scope.READ)
+async def download_schedule_items(
+    schedule_id: ScheduleId, query: Annotated[ScheduleItemsFileQuery, Query()], parts: Parts
+) -> Response:
+    """As `GET /jobs/{job_id}/items/download`, for one run."""
+    return await _of_schedule(parts, schedule_id, ScheduleItemsQuery.model_construct(**dict(query)))
+
+
+async def _of_schedule(parts: GatewayParts, schedule_id: str, query: ScheduleItemsQuery) -> Response:
     if not await parts.threads.look(parts[JobOrSchedule].is_schedule, schedule_id):
         raise ScheduleNotFoundError(schedule_id)
     run = None if query.run == LAST_RUN else query.run

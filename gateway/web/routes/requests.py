@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from attrs import define, field
 from fastapi import Query, Response
@@ -53,7 +53,10 @@ _LEFT_OUT_HEADER = "X-Left-Out"
 _CURSOR = re.compile(r"(?:(-1|[0-9]{1,15})\.)?([0-9]{1,6})-([0-9]{1,15})")
 
 
-class RequestsQuery(RowsQuery):
+class RequestsFileQuery(RowsQuery):
+    """All requests of a run, as a file."""
+
+    format: Literal["jsonl", "csv"] = Field(default="jsonl", description="As what.")
     failed: QueryBoolean | None = Field(
         default=None,
         description="Only those that failed (no answer, 429 or 5xx, after all retries), or not.",
@@ -74,18 +77,22 @@ class RequestsQuery(RowsQuery):
     attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
         default=None, description="`all`, or the number of an attempt; by default the attempt that counts."
     )
-    limit: Annotated[int, Field(ge=1, le=STEP)] | None = Field(
-        default=None, description=f"The size of a page: {PAGE} in JSON; without it, JSON lines and CSV have all."
-    )
-    after: Annotated[str, Field(max_length=48, pattern=f"^{_CURSOR.pattern}$")] | None = Field(
-        default=None, description="The `next` (JSON) or `X-Next` (header) of the previous page."
-    )
 
     def filter(self) -> RequestFilter:
         return RequestFilter(
             failed=self.failed, redirected=self.redirected, cached=self.cached, slow_ms=self.slow_ms,
             status=_statuses(self.status) if self.status else None, code=self.code, q=self.q,
         )  # fmt: skip
+
+
+class RequestsQuery(RequestsFileQuery):
+    format: Literal["json", "jsonl", "csv"] = "json"  # type: ignore[assignment]  # more of them
+    limit: Annotated[int, Field(ge=1, le=STEP)] | None = Field(
+        default=None, description=f"The size of a page, by default {PAGE}."
+    )
+    after: Annotated[str, Field(max_length=48, pattern=f"^{_CURSOR.pattern}$")] | None = Field(
+        default=None, description="The `next` of the previous page."
+    )
 
 
 class RequestView(BaseModel):
@@ -137,26 +144,39 @@ _EXAMPLE = {
     "left_out": 0,
     "removed_at": None,
 }
-_CONTENT = {
-    "application/json": {"example": _EXAMPLE},
+_FILE_CONTENT = {
+    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
     "application/x-ndjson": {
         "schema": {"type": "string"},
         "example": '{"url":"https://example.com/","status":200}\n',
     },
     "text/csv": {"schema": {"type": "string"}, "example": "url,status,ms\r\nhttps://example.com/,200,183\r\n"},
 }
-_SENT = {
-    NEXT_HEADER: {"description": "JSON lines and CSV with `limit`: the value of `after` for the next page.",
-                  "schema": {"type": "string"}},
-    SEARCHED_HEADER: {"description": "JSON with `q`: how many more requests were looked at for this page.",
+_SEARCHED = {
+    SEARCHED_HEADER: {"description": "With `q`: how many more requests were looked at for this page.",
                       "schema": {"type": "integer"}},
-    _LEFT_OUT_HEADER: {"description": "JSON lines and CSV: how many requests the record has no place for.",
+}  # fmt: skip
+_SENT = {
+    _LEFT_OUT_HEADER: {"description": "How many requests the record has no place for.",
                        "schema": {"type": "integer"}},
     REMOVED_HEADER: {"description": "When the record was removed because its retention time was over.",
                      "schema": {"type": "string", "format": "date-time"}},
 }  # fmt: skip
 _RESPONSES: Responses = {
-    200: {"model": RequestPage, "description": "The requests.", "content": _CONTENT, "headers": _SENT},
+    200: {
+        "model": RequestPage,
+        "description": "The requests.",
+        "content": {"application/json": {"example": _EXAMPLE}},
+        "headers": _SEARCHED,
+    },
+    **problems(404, 503),
+}
+_FILE_RESPONSES: Responses = {
+    200: {
+        "description": "The requests, as the file that `format` names.",
+        "content": _FILE_CONTENT,
+        "headers": _SENT,
+    },
     **problems(404, 503),
 }
 
@@ -177,6 +197,20 @@ async def list_job_requests(job_id: JobId, query: Annotated[RequestsQuery, Query
         headers = {SEARCHED_HEADER: str(looked_at)} if query.q else {}
         return Response(page.model_dump_json(), headers=headers, media_type="application/json")
     return await _download(parts, job_id, query)
+
+
+@router.get(
+    "/jobs/{job_id}/requests/download",
+    summary="Download a crawl's requests",
+    response_class=Response,
+    responses=_FILE_RESPONSES,
+)
+@needs(Scope.READ)
+async def download_job_requests(
+    job_id: JobId, query: Annotated[RequestsFileQuery, Query()], parts: Parts
+) -> Response:
+    """All that there are at this moment, one entry per request, as it ended."""
+    return await _download(parts, job_id, RequestsQuery.model_construct(**dict(query)))
 
 
 def read_requests(parts: GatewayParts, job_id: str, query: RequestsQuery) -> tuple[RequestPage, int]:

@@ -30,6 +30,7 @@ from gateway.web.schemas.types import (
     Body,
     Cursor,
     DownloadQuery,
+    FileFormat,
     Open,
     QueryBoolean,
     QueryModel,
@@ -247,8 +248,8 @@ Format = Annotated[
 ]
 
 
-class ChangesQuery(OwnedQuery, DownloadQuery):
-    format: Format = None  # type: ignore[assignment]  # no default there
+class ChangesFileQuery(OwnedQuery, DownloadQuery):
+    format: FileFormat = "jsonl"
     since: SeqText | QueryTime = Field(
         default=0,
         description="The `next` of the page before: only changes after it. Or a time with an offset: only changes of "
@@ -257,14 +258,18 @@ class ChangesQuery(OwnedQuery, DownloadQuery):
     types: list[Literal["new", "changed", "removed"]] = Field(
         default_factory=list, max_length=3, description="Only changes of these types; may be repeated for several."
     )
-    limit: int = Field(default=200, ge=1, le=1000, description="The size of a page.")
-    wait: int = Field(
-        default=0, ge=0, le=60, description="If there is no change yet, wait up to so many seconds for one."
-    )
 
     @property
     def wanted(self) -> tuple[ChangeType, ...]:
         return tuple(ChangeType(one) for one in dict.fromkeys(self.types)) or SHOWN
+
+
+class ChangesQuery(ChangesFileQuery):
+    format: Format = None  # type: ignore[assignment]  # no default there
+    limit: int = Field(default=200, ge=1, le=1000, description="The size of a page.")
+    wait: int = Field(
+        default=0, ge=0, le=60, description="If there is no change yet, wait up to so many seconds for one."
+    )
 
 
 class ChangesPage(BaseModel, json_schema_extra={"examples": [_PAGE]}):
@@ -290,11 +295,15 @@ class RecordView(BaseModel):
         return cls(**same, key_hash=record.key_hash, item=row_of(record))
 
 
-class DatasetItemsQuery(OwnedQuery, DownloadQuery):
-    format: Format = None  # type: ignore[assignment]  # no default there
+class DatasetItemsFileQuery(OwnedQuery, DownloadQuery):
+    format: FileFormat = "jsonl"
     as_of: SeqText | None = Field(default=None, description="The items as they were right after this change.")
     removed: QueryBoolean = Field(default=False, description="Also removed items, in their last state.")
     q: SearchText | None = Field(default=None, description="Only items with this text in a value.")
+
+
+class DatasetItemsQuery(DatasetItemsFileQuery):
+    format: Format = None  # type: ignore[assignment]  # no default there
     limit: int = Field(default=100, ge=1, le=1000, description="The size of a page.")
     after: KeyHash | None = Field(default=None, description="The `next` of the previous page.")
 

@@ -21,6 +21,7 @@ from gateway.web.schemas.job import JobStatusView, StandingView
 from gateway.web.schemas.types import (
     Cursor,
     HostName,
+    ItemsFileQuery,
     ItemsQuery,
     Name,
     QueryModel,
@@ -340,10 +341,21 @@ class HistoryQuery(QueryModel):
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 
+_Run = Annotated[
+    str,
+    Field(
+        pattern=f"^({LAST_RUN}|[0-9a-f]{{32}})$",
+        description="`last`: the current run, or else the latest one; or the job id of a run.",
+    ),
+]
+
+
+class ScheduleItemsFileQuery(ItemsFileQuery):
+    run: _Run = LAST_RUN
+
+
 class ScheduleItemsQuery(ItemsQuery):
-    run: Annotated[str, Field(pattern=f"^({LAST_RUN}|[0-9a-f]{{32}})$")] = Field(
-        default=LAST_RUN, description="`last`: the current run, or else the latest one; or the job id of a run."
-    )
+    run: _Run = LAST_RUN
 
 
 # --- a schedule as the routes of jobs show it

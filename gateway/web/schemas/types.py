@@ -284,16 +284,30 @@ class DownloadQuery(RowsQuery):
         return [name for part in (self.fields or "").split(",") if (name := part.strip())]
 
 
-class ItemsQuery(DownloadQuery):
+#: What a file is made as.
+FileFormat = Annotated[
+    Literal["json", "jsonl", "csv", "xlsx", "parquet"],
+    Field(description="As what. Parquet needs the extra `parquet` where the gateway runs."),
+]
+
+
+class ItemsFileQuery(DownloadQuery):
+    """All items of a run, as a file."""
+
+    format: FileFormat = "jsonl"
     q: SearchText | None = Field(
         default=None, description="Only items with this text in a value; case does not matter. It reads item by item."
     )
+    attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
+        default=None, description="`all`, or the number of an attempt; by default the attempt that counts."
+    )
+
+
+class ItemsQuery(ItemsFileQuery):
+    format: FileFormat = "json"
     limit: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         default=None, description="The size of a page; without it, all items are streamed."
     )
     after: Annotated[str, Field(pattern=r"^([0-9a-f]{32}\.)?[0-9]{1,6}-[0-9]{1,15}$")] | None = Field(
         default=None, description="The `next` (JSON) or `X-Next` (header) of the previous page."
-    )
-    attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
-        default=None, description="`all`, or the number of an attempt; by default the attempt that counts."
     )

@@ -402,6 +402,7 @@ def test_items_and_changes_are_files_too(prices: Prices, runs: DatasetRuns) -> N
     runs.run(offers("a", "b", "=c"))
     runs.run([*offers("a", price=2), *offers("b", "d")])
     items = prices.call("GET", "/items", params={"format": "csv"})
+    assert prices.call("GET", "/items/download", params={"format": "csv"}).content == items.content
     assert sorted(table(items), key=str) == [
         {"sku": "a", "price": "2"}, {"sku": "b", "price": "1"}, {"sku": "d", "price": "1"},
     ]  # fmt: skip
@@ -410,6 +411,7 @@ def test_items_and_changes_are_files_too(prices: Prices, runs: DatasetRuns) -> N
     assert sorted(json.loads(line)["sku"] for line in before) == ["=c", "a", "b"]
 
     changes = table(prices.call("GET", "/changes", params={"format": "csv", "since": 3}))
+    assert table(prices.call("GET", "/changes/download", params={"format": "csv", "since": 3})) == changes
     assert sorted((row["_change"], row["sku"], row["_previous"]) for row in changes) == [
         ("changed", "a", '{"price":1}'), ("new", "d", ""), ("removed", "'=c", ""),
     ]  # fmt: skip

@@ -54,6 +54,18 @@ def test_all_items_of_the_attempt_that_counts_come_in_order_while_it_runs(gatewa
     assert document["next"] is None
 
 
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv"])
+def test_a_file_has_an_address_of_its_own(gateway: httpx2.Client, job: Job, form: str) -> None:
+    query = {"format": form, "fields": "n,url", "q": "e/12", "attempt": "2"}
+    file = gateway.get(f"/jobs/{job.id}/items/download", params=query)
+    there = gateway.get(f"/jobs/{job.id}/items", params=query)
+    assert (file.status_code, file.content) == (200, there.content)
+    for name in ("content-type", "content-disposition"):
+        assert file.headers[name] == there.headers[name]
+    assert gateway.get(f"/jobs/{job.id}/items/download?attempt=1").text.count("\n") == 3
+    assert gateway.get(f"/jobs/{job.id}/items/download?limit=5").status_code == 422
+
+
 @pytest.mark.parametrize("form", ["json", "jsonl"])
 def test_pages_follow_each_other_without_gap_or_repeat(gateway: httpx2.Client, job: Job, form: str) -> None:
     after: dict[str, str] = {}

@@ -164,6 +164,7 @@ def test_attempts(ask: Any) -> None:
 def test_as_json_lines_and_csv(gateway: httpx2.Client, job: Job, requests: RequestStore) -> None:
     address = f"/jobs/{job.id}/requests"
     lines = gateway.get(address, params={"format": "jsonl"})
+    assert gateway.get(f"{address}/download").content == lines.content
     assert lines.headers["content-type"] == "application/x-ndjson"
     assert lines.headers["x-left-out"] == "42"
     parsed = [orjson.loads(line) for line in lines.content.splitlines()]

@@ -170,6 +170,11 @@ LEFT_OUT = {
     **dict.fromkeys(("get_jobs_health", "get_metrics", "run_scheduler", "get_scheduler_status"), "for monitoring"),
     **dict.fromkeys(("get_webhook_secret", "renew_webhook_secret"), "endpoints have secrets of their own"),
     "replace_project_env": "variables are set one by one",
+    **dict.fromkeys(("download_job_items", "download_schedule_items"), "`export` has them"),
+    **dict.fromkeys(
+        ("download_job_requests", "download_dataset_items", "download_dataset_changes"),
+        "lists have them page by page",
+    ),
 }
 
 

@@ -101,9 +101,9 @@ PATHS = {
     *("/alerts/{alert_id}", "/alerts/{alert_id}/silence"),
     "/datasets",
     "/datasets/{name}",
-    "/datasets/{name}/changes",
+    *("/datasets/{name}/changes", "/datasets/{name}/changes/download"),
     "/datasets/{name}/health",
-    "/datasets/{name}/items",
+    *("/datasets/{name}/items", "/datasets/{name}/items/download"),
     "/datasets/{name}/runs",
     "/datasets/{name}/runs/{run}",
     "/datasets/{name}/runs/{run}/accept",
@@ -140,14 +140,14 @@ PATHS = {
     "/jobs/{job_id}/repair",
     "/jobs/{job_id}/files",
     "/jobs/{job_id}/files/{name}",
-    "/jobs/{job_id}/items",
+    *("/jobs/{job_id}/items", "/jobs/{job_id}/items/download"),
     *("/jobs/{job_id}/logs", "/jobs/{job_id}/logs/download"),
     "/jobs/{job_id}/logs/index",
     "/jobs/{job_id}/logs/lines",
     "/jobs/{job_id}/logs/search",
     "/jobs/{job_id}/pause",
     "/jobs/{job_id}/progress",
-    "/jobs/{job_id}/requests",
+    *("/jobs/{job_id}/requests", "/jobs/{job_id}/requests/download"),
     "/jobs/{job_id}/resume",
     "/jobs/{job_id}/retry",
     "/jobs/{job_id}/runs",
@@ -180,7 +180,7 @@ PATHS = {
     "/schedules/{schedule_id}",
     "/schedules/{schedule_id}/days",
     "/schedules/{schedule_id}/history",
-    "/schedules/{schedule_id}/items",
+    *("/schedules/{schedule_id}/items", "/schedules/{schedule_id}/items/download"),
     "/schedules/{schedule_id}/next",
     "/schedules/{schedule_id}/pause",
     "/schedules/{schedule_id}/resume",
@@ -323,6 +323,18 @@ def test_what_streams_says_its_events() -> None:
     assert all(events <= _schemas().keys() for events in streams.values())
 
 
+def test_the_body_of_a_stream_is_a_text() -> None:
+    """A generated client takes the schema of a content for that of the body, and fails at any other."""
+    contents = [
+        answer["content"][EVENT_STREAM]
+        for operation in _every_operation().values()
+        for answer in operation["responses"].values()
+        if EVENT_STREAM in answer.get("content", {})
+    ]
+    assert len(contents) == 4
+    assert all(content["schema"] == {"type": "string"} for content in contents)
+
+
 #: What OpenAPI 3.1 has of a kind of content.
 OF_CONTENT = {"schema", "example", "examples", "encoding"}
 
@@ -341,6 +353,23 @@ def test_a_log_is_followed_by_one_operation_and_downloaded_by_another() -> None:
         for name in ("follow_job_log", "download_job_log")
     }
     assert kinds == {"follow_job_log": [EVENT_STREAM], "download_job_log": ["text/plain", "application/x-ndjson"]}
+
+
+def test_files_have_operations_of_their_own() -> None:
+    """A generated client reads one kind of content: of these bytes, of what has pages JSON."""
+    paths = document()["paths"]
+    downloads = [
+        path for path in paths if path.endswith(("/items/download", "/changes/download", "/requests/download"))
+    ]
+    assert len(downloads) == 5
+    for path in downloads:
+        kind, content = next(iter(paths[path]["get"]["responses"]["200"]["content"].items()))
+        assert (kind, content["schema"]["format"]) == ("application/octet-stream", "binary")
+        pages = paths[path.removesuffix("/download")]["get"]
+        assert set(pages["responses"]["200"]["content"]) <= {"application/json", EVENT_STREAM}
+        named = {one["name"] for one in pages["parameters"]}
+        assert not named & {"format", "escape_formulas", "bom"}
+        assert {"format", "bom"} < {one["name"] for one in paths[path]["get"]["parameters"]}
 
 
 #: Of the errors that the API itself answers with.
