@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from typing import Any
 
 from fastapi import FastAPI
@@ -191,6 +191,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=version("discoverybot"),
         description=_DESCRIPTION,
         openapi_tags=_TAGS,
+        **_about(),
         lifespan=_lifespan(settings),
         docs_url=None,
         redoc_url=None,
@@ -207,6 +208,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.webhooks.routes.extend(_EVENTS)
     reference.mount_assets(app)
     return app
+
+
+def _about() -> dict[str, Any]:
+    """Where the API is, whose it is and where more is said of it, for its description."""
+    told = metadata("discoverybot")
+    urls = dict(url.split(", ", 1) for url in told.get_all("Project-URL", ()))
+    return {
+        "servers": [{"url": "/", "description": "The gateway that this description is of."}],
+        "license_info": {"name": told["License-Expression"], "identifier": told["License-Expression"]},
+        "contact": {"name": "DiscoveryBot", "url": urls["Issues"]},
+        "openapi_external_docs": {"description": "Documentation", "url": urls["Documentation"]},
+    }
 
 
 def _layers(settings: Settings, measured: ProcessMetrics) -> list[Middleware]:

@@ -37,6 +37,13 @@ def test_each_operation_says_what_it_does_and_how_it_refuses() -> None:
                 assert schema == problem, (place, status)
 
 
+def test_the_description_says_where_it_holds_and_whose_it_is() -> None:
+    assert [server["url"] for server in document()["servers"]] == ["/"]
+    assert document()["info"]["license"]["identifier"] == "Apache-2.0"
+    assert document()["info"]["contact"]["url"].endswith("/issues")
+    assert document()["externalDocs"]["url"].endswith("/docs")
+
+
 def _operations() -> Iterator[tuple[str, dict[str, Any]]]:
     """Each with its path."""
     for path, methods in document()["paths"].items():
