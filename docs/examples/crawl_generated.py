@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from discovery_bot_client import Client
-from discovery_bot_client.api.crawls import create_crawl
-from discovery_bot_client.api.jobs import cancel_job, get_job, get_job_log_lines, list_job_items
-from discovery_bot_client.models import CrawlReceipt, CrawlRequest, ItemsPage, JobDetail, JobStatus, LogLinesView
-from discovery_bot_client.types import UNSET, Unset
+from discoverybot_api import Client
+from discoverybot_api.api.crawls import create_crawl
+from discoverybot_api.api.jobs import cancel_job, get_job, get_job_log_lines, list_job_items
+from discoverybot_api.models import CrawlReceipt, CrawlRequest, ItemsPage, JobDetail, JobStatus, LogLinesView
+from discoverybot_api.types import UNSET, Unset
 from httpx import Timeout
 
 ENDED = {JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED}

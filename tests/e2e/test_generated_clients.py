@@ -90,7 +90,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def python_client(folder: Path) -> Iterator[Path]:
     generate = TOOLS / "openapi-python-client/bin/openapi-python-client"
-    arguments = ("generate", "--path", "openapi.json", "--output-path", "discovery_bot_client", "--meta", "none")
+    (folder / "generator.yaml").write_text("package_name_override: discoverybot_api\n")
+    arguments = ("generate", "--path", "openapi.json", "--meta", "none", "--config", "generator.yaml")
     # it calls ruff; and what it would leave out is a warning
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     run(generate, *arguments, "--fail-on-warning", cwd=folder, PATH=path)
@@ -99,14 +100,14 @@ def python_client(folder: Path) -> Iterator[Path]:
         (installed,) = (TOOLS / "openapi-python-client").glob(f"lib/python*/site-packages/{name}")
         (folder / name).symlink_to(installed)
     sys.path.insert(0, str(folder))
-    yield folder / "discovery_bot_client"
+    yield folder / "discoverybot_api"
     sys.path.remove(str(folder))
 
 
 def test_the_python_client_is_typed(python_client: Path) -> None:
     # its own template hands `*args: object` on to the context managers of httpx2
     configuration = python_client.parent / "mypy.ini"
-    others = "discovery_bot_client.client,httpx.*,httpcore.*"
+    others = "discoverybot_api.client,httpx.*,httpcore.*"
     configuration.write_text(f"[mypy]\nstrict = True\n[mypy-{others}]\nignore_errors = True\n")
     mypy = Path(sys.executable).with_name("mypy")
     shutil.copy(PYTHON_EXAMPLE, python_client.parent)
@@ -135,7 +136,7 @@ def test_the_python_client_has_every_operation_and_every_answer(python_client: P
 
 def test_the_python_client_reads_what_is_answered(python_client: Path, stack: Stack, site: Site) -> None:
     def module(name: str) -> Any:
-        spec = importlib.util.find_spec(f"discovery_bot_client.{name}")
+        spec = importlib.util.find_spec(f"discoverybot_api.{name}")
         assert spec is not None
         return importlib.import_module(spec.name)
 
