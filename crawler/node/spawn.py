@@ -311,7 +311,7 @@ class _Kept:
 Result = TypeVar("Result")
 
 
-class Turns(Generic[Result]):
+class LimitedTurns(Generic[Result]):
     """Lets a few begin at a time. One that takes long no longer counts among them: it may hang, and others should not
     wait for it.
     """

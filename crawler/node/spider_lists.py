@@ -38,7 +38,7 @@ from crawler.node.listing import MEMORY
 from crawler.node.missing import ADDABLE
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
-from crawler.node.spawn import COMMAND_TIMEOUT, Command, CommandError, Turns
+from crawler.node.spawn import COMMAND_TIMEOUT, Command, CommandError, LimitedTurns
 from crawler.node.spider_process import AttemptLimits, LimitWatch, limits_of
 from crawler.node.unpacking import Holds, prepare, take_away
 from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
@@ -177,7 +177,7 @@ class SpiderLists(Service):
         self._retry: DelayedCall | None = None
         self._running: set[Command | ForkedListing] = set()
         self._waiting: dict[str, list[Deferred[list[SpiderInfo]]]] = {}
-        self._turns = Turns[bytes](_AT_ONCE, _LONGEST_TURN)
+        self._turns = LimitedTurns[bytes](_AT_ONCE, _LONGEST_TURN)
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         super().startService()

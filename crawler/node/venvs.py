@@ -36,7 +36,7 @@ from crawler.node.building import (
 )
 from crawler.node.projects import RUNTIME
 from crawler.node.reactor import reactor
-from crawler.node.spawn import Command, CommandError, Turns
+from crawler.node.spawn import Command, CommandError, LimitedTurns
 from crawler.node.unpacking import prepare, take_away
 from gateway.contract.crawl import REQUIREMENTS, REQUIREMENTS_ON_TOP
 from gateway.contract.outbox import read_file
@@ -121,7 +121,7 @@ class Venvs:
     def __init__(self, settings: ScrapydSettings, folder: Path) -> None:
         self._settings = settings
         self._folder = folder
-        self._turns = Turns[bytes](_AT_ONCE, _LONGEST_TURN)
+        self._turns = LimitedTurns[bytes](_AT_ONCE, _LONGEST_TURN)
         #: By project: its builds are made one after the other, so that it never has the turns of all others.
         self._of_projects: WeakValueDictionary[str, DeferredLock] = WeakValueDictionary()
         #: Builds that have not ended, by the requirements they were asked for.

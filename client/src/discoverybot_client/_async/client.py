@@ -64,11 +64,8 @@ class Client:
         retries: int | Retries = 6,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        address = Address.of(url, key)
         self.user_id = user_id
-        self._transport = Transport(
-            address, timeout, Retries(retries) if isinstance(retries, int) else retries, transport
-        )
+        self._transport = Transport(Address.of(url, key), timeout, retries, transport)
         bound = (self._transport, user_id)
         #: Crawls that are repeated.
         self.schedules = Schedules(*bound)

@@ -53,12 +53,12 @@ class Transport:
         self,
         address: Address,
         timeout: float,
-        retries: Retries,
+        retries: int | Retries,
         transport: httpx2.BaseTransport | None,
     ) -> None:
         self.url, self.key = address.url, address.key
         self.timeout = timeout
-        self.retries = retries
+        self.retries = Retries(retries) if isinstance(retries, int) else retries
         self.http = httpx2.Client(
             base_url=address.url,
             headers=address.headers,

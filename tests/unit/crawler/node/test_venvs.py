@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from crawler.node.attempt_files import NodeUnfitError
 from crawler.node.building import BuildAnswer
 from crawler.node.projects import RUNTIME
-from crawler.node.spawn import Turns
+from crawler.node.spawn import LimitedTurns
 from crawler.node.venvs import Venvs
 from gateway.settings import ScrapydSettings
 
@@ -61,7 +61,7 @@ class HangingBuild:
 
 def test_what_hangs_is_waited_for_only_so_long() -> None:
     clock, begun = Clock(), list[Deferred[bytes]]()
-    turns = Turns[bytes](2, 60.0, clock)
+    turns = LimitedTurns[bytes](2, 60.0, clock)
 
     def hang() -> Deferred[bytes]:
         begun.append(Deferred())
