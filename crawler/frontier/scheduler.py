@@ -85,7 +85,7 @@ _MARKED = ("callback", "errback", "headers", "cookies", "meta", "priority", "fla
 
 
 class FrontierEntry:
-    """What is kept of a request from its scheduling until it is done."""
+    """The stored facts about a request, from its scheduling until it is done."""
 
     __slots__ = ("children", "count", "data", "done", "doubtful", "has_cookies", "id", "is_filtered", "is_kept",
                  "lines", "mark", "parent", "parent_id", "print", "records", "since", "state", "to_skip",
@@ -128,7 +128,7 @@ class FrontierEntry:
 
 
 class _Left(NamedTuple):
-    """What an earlier attempt has left, loaded into memory."""
+    """The frontier that an earlier attempt has left, loaded into memory."""
 
     state: FrontierState
     requests: list[tuple[Request, KeptRequest]]
@@ -248,7 +248,7 @@ class ResumableScheduler(Scheduler):
         self._samples = state.samples
 
     def _left_by(self, before: Path, spider: Spider) -> _Left | None:
-        """What the attempt `before` has left; `None` if it cannot be restored, so that the crawl begins anew."""
+        """The frontier of the attempt `before`; `None` if it cannot be restored, so that the crawl begins anew."""
         try:
             state = read_frontier(before, self._seal)
             parts = getattr(spider, "kept_state", {})

@@ -106,7 +106,7 @@ class EggStorage(FilesystemEggStorage):
         return Path(self.basedir).with_name(VENVS)
 
     def code(self, egg: Path, venv: Path | None) -> ProjectCode:
-        """What runs an unpacked egg in an environment. Raises `OSError`."""
+        """The code that runs an unpacked egg in an environment. Raises `OSError`."""
         return ProjectCode(egg, venv=venv, renamed=renamed_runtime(self.venvs) if takes_our_names(egg) else None)
 
     def wanted(self, project: str, version: str | None) -> str | None:

@@ -224,7 +224,7 @@ class NodeLauncher(Launcher):
         return ForkServer(self.runner, env, self.settings.node_fork_renew_after, account, code)
 
     def _code(self, message: dict[str, Any]) -> ProjectCode:
-        """What runs the message's job. Raises `EggMissingError`."""
+        """The code that runs the message's job. Raises `EggMissingError`."""
         project, version = message["_project"], message.get("_version")
         return spider_lists(self.app).code(project, version, message["_spider"])
 

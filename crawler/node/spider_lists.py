@@ -103,7 +103,7 @@ _OWN = Account()
 
 
 class _Unpacked(BaseModel):
-    """What the unpacker answers."""
+    """The unpacker's answer."""
 
     folder: Path | None = None
     #: What is wrong with the egg (`problem`), or with this node (`unfit`).
@@ -215,7 +215,7 @@ class SpiderLists(Service):
         return spider in [info.name for info in await self._shared(OWN_PROJECT, self._list_own)]
 
     def code(self, project: str, version: str | None, spider: str) -> ProjectCode:
-        """What runs a job of this spider. Raises `EggMissingError`."""
+        """The code that runs a job of this spider. Raises `EggMissingError`."""
         if project == OWN_PROJECT and version is None:
             # it has no egg (`addversion.json` refuses one)
             return ProjectCode()

@@ -129,7 +129,7 @@ class ProgressReport:
         return self
 
     def asked(self, request: Request) -> None:
-        """Note the host of a request that is sent, whatever comes of it."""
+        """Note the host of a request that is sent, whatever its outcome."""
         hosts, host = self._progress.hosts, (urlparse_cached(request).hostname or "").rstrip(".")
         if host and host not in hosts and len(hosts) < outbox.MOST_HOSTS:
             self._progress.hosts = self.committed.hosts = (*hosts, host)

@@ -95,7 +95,7 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
 
 
 def _tabs(viewer: Viewer) -> list[tuple[str, str]]:
-    """Those that the viewer may open."""
+    """The tabs that the viewer may open."""
     return [(one, title) for one, title in TABS.items() if one != "changes" or not viewer.caller.projects]
 
 

@@ -179,7 +179,7 @@ class UnusualQuery(QueryModel):
 @router.page("/console/unusual")
 @needs(Scope.READ, by_project=True)
 def unusual(request: Request, query: Annotated[UnusualQuery, Query()], parts: Parts, caller: Called) -> Response:
-    """A part of the overview: some spiders, and the place from which it asks for further ones."""
+    """A part of the overview: some spiders, and the element that loads the next part."""
     wanted = caller.limited(JobFilter(status=tuple(sorted(GOOD_STATUSES))))
     with mongo_errors():
         jobs = parts[JobQueries].page(wanted, _NEWEST).jobs

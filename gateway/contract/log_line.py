@@ -78,7 +78,7 @@ class LogEntry(NamedTuple):
 
     @classmethod
     def from_json(cls, start: int, end: int, data: bytes) -> Self:
-        """The entry of which `to_json` made `data`, at these offsets."""
+        """The entry that `to_json` has written as `data`, at these offsets."""
         fields = orjson.loads(data)
         is_cont = fields.get("cont", False)
         return cls(start, end, fields.get("ts"), fields["level"], fields.get("logger"), fields["msg"], is_cont)

@@ -34,7 +34,7 @@ Int64 = Annotated[int, AfterValidator(_to_int64)]
 
 
 def _hosts(given: object) -> list[str]:
-    """Those that can be hosts. A spider may have written anything, and the counts beside it are not to be lost."""
+    """Names that can be hosts. A spider may have written anything, and the counts beside it are not to be lost."""
     hosts = [one.lower() for one in given if isinstance(one, str)] if isinstance(given, list) else []
     return [one for one in hosts if 0 < len(one) <= _LONGEST_HOST][: outbox.MOST_HOSTS]
 

@@ -51,7 +51,7 @@ def main() -> int:
         host=host,
         port=settings.gateway_port,
         workers=settings.gateway_workers,
-        # accepts all connections that wait; uvloop one in each round, so that a crowd's come before everybody else's
+        # asyncio accepts all waiting connections in each round; uvloop accepts one, so after a crowd others wait long
         loop="asyncio",
         http=BoundedProtocol,
         ws=ClosingWebSocket,

@@ -106,8 +106,9 @@ Called = Annotated[Caller, Depends(_called)]
 async def authorise(request: Request) -> None:
     """For every route, before all else: a caller who may not call the route learns nothing else.
 
-    Raises `ScopeMissingError`, `ProjectsOnlyError`. What belongs to another user, or to a project that the caller may
-    not see, gets the same error as what does not exist; or `NotYourUserError` if the caller may see it.
+    Raises `ScopeMissingError`, `ProjectsOnlyError`. An object of another user, or of a project that the
+    caller may not see, gets the same error as an object that does not exist; or `NotYourUserError` if the caller may
+    see it.
     """
     scope = scope_of(request.scope["endpoint"])
     if scope is None:
@@ -122,7 +123,7 @@ async def authorise(request: Request) -> None:
     if scope not in caller.scopes:
         raise ScopeMissingError(scope)
     if caller.is_agent and scope is Scope.READ and request.method not in READING:
-        # what those who read keep for themselves, such as views
+        # a route that stores something for readers, such as their views: agents store nothing
         raise ScopeMissingError(Scope.CRAWL)
     if caller.projects:
         _require_project(request, caller)

@@ -328,8 +328,8 @@ _MOST_CHANGES = 20
 
 
 def note_changes(request: Request, before: BaseModel, after: BaseModel, secret: Collection[str] = ()) -> None:
-    """Have the audit trail note which fields of a record the call has changed. Both are as the API shows them, so
-    they hold nothing that it hides; of the `secret` ones only the names are noted.
+    """Have the audit trail note which fields of a record the call has changed. `before` and `after` are the views
+    that the API shows, without hidden values; of the fields in `secret` only the names are noted.
     """
     old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
     names = [name for name in new if old.get(name) != new[name] and name not in _ALWAYS_DIFFERENT]

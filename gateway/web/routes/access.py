@@ -121,7 +121,7 @@ async def sign_out(parts: Parts, session: Session) -> Response:
 
 
 async def _end(session: ConsoleSession | None, ring: KeyRing) -> None:
-    """End the session that a new one replaces: without its cookie nobody could. Raises `UnavailableError`."""
+    """End the session that a new one replaces: its cookie is gone afterwards. Raises `UnavailableError`."""
     if session is None:
         return
     with suppress(WrongKeyError):  # the session has ended, or the gateway has not made the cookie

@@ -181,7 +181,7 @@ def list_endpoint_deliveries(
 def get_endpoint_delivery(
     endpoint_id: EndpointId, delivery_id: DeliveryId, parts: Parts, caller: Called
 ) -> WholeDelivery:
-    """With what is sent."""
+    """The delivery, with the body of the call."""
     endpoint = _endpoint(endpoint_id, parts, caller)
     with mongo_errors():
         found = parts[DeliveryStore].get(delivery_id)
@@ -195,7 +195,7 @@ def get_endpoint_delivery(
 )
 @needs(Scope.CRAWL)
 def resend_endpoint_deliveries(endpoint_id: EndpointId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
-    """They keep their `webhook-id`, by which a receiver knows those that it has got."""
+    """Repeated deliveries keep their `webhook-id`, so that a receiver recognises those that it already has."""
     endpoint = _endpoint(endpoint_id, parts, caller)
     return Resent(resent=parts[Endpoints].send_again(endpoint, **dict(body)))
 
@@ -214,7 +214,7 @@ def list_job_deliveries(
 )
 @needs(Scope.CRAWL)
 def get_job_delivery(job_id: JobId, delivery_id: DeliveryId, parts: Parts, caller: Called) -> WholeDelivery:
-    """With what is sent."""
+    """The delivery, with the body of the call."""
     with mongo_errors():
         about, found = parts[JobStore].get(job_id).id, parts[DeliveryStore].get(delivery_id)
     if found is None or found.job_id != about or not caller.may_see(found.user_id):
@@ -225,7 +225,7 @@ def get_job_delivery(job_id: JobId, delivery_id: DeliveryId, parts: Parts, calle
 @job_router.post("/{job_id}/deliveries/resend", summary="Tell of a job again", responses=problems(404, 413, 503))
 @needs(Scope.CRAWL)
 def resend_job_deliveries(job_id: JobId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
-    """They keep their `webhook-id`, by which a receiver knows those that it has got."""
+    """Repeated deliveries keep their `webhook-id`, so that a receiver recognises those that it already has."""
     about = _about(parts[JobStore].get(job_id), caller)
     return Resent(resent=parts[Endpoints].again(about, **dict(body)))
 

@@ -140,7 +140,7 @@ _RESPONSES: Responses = {
 )
 @needs(Scope.READ)
 async def get_job_fields(job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts) -> FieldsView:
-    """Top-level fields, and those of objects in them, of the items that there are: at most 300. One answer counts for
+    """The top-level fields of the items so far, and the fields of objects in them: at most 300. One answer counts for
     up to three seconds. What was counted is kept, so that the next answer goes on from there.
     """
     return await parts.threads.run(read_fields, parts, job_id, query)

@@ -153,7 +153,7 @@ def _json(data: bytes) -> Response:
 )
 @needs(Scope.AGENT)
 async def firecrawl_map_site(request: Request, body: FirecrawlMap) -> Response:
-    """The links of the page, and what the site's sitemaps name. With `search`, those that have all of its words."""
+    """The links of the page, and the URLs in the site's sitemaps. With `search`, only URLs with all of its words."""
     calls, until = _calls(request), time.monotonic() + body.seconds()
     started = [await _start(calls, order | {"max_retries": 1}, _MAP) for order in body.bodies()]
     jobs = [await _end(calls, job_id, until) for job_id in started]
@@ -321,14 +321,14 @@ async def _cancel(request: Request, job_id: str) -> FirecrawlCancelled:
 @router.get("/v2/team/credit-usage", summary="How many credits are left")
 @needs(Scope.READ)
 async def firecrawl_get_credit_usage() -> FirecrawlCredits:
-    """There are none here: always a thousand million."""
+    """The gateway does not count these: the answer is always a thousand million."""
     return FirecrawlCredits()
 
 
 @router.get("/v2/team/token-usage", summary="How many tokens are left")
 @needs(Scope.READ)
 async def firecrawl_get_token_usage() -> FirecrawlTokens:
-    """There are none here: always a thousand million."""
+    """The gateway does not count these: the answer is always a thousand million."""
     return FirecrawlTokens()
 
 
@@ -358,7 +358,7 @@ async def firecrawl_get_concurrency(request: Request) -> FirecrawlConcurrency:
     return FirecrawlConcurrency(concurrency=running, max_concurrency=calls.parts.settings.crawl_user_running_max)
 
 
-# --- all else that they have
+# --- all other routes of Firecrawl
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 _THERE = "scrape, map, crawl, batch/scrape and team/* of version 2"

@@ -63,7 +63,7 @@ def create_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTo
     return StreamTokenView(token=str(token), expires_at=token.expires_at, url=f"/jobs/{job_id}/logs?token={token}")
 
 
-# --- `GET /jobs/{id}/logs`: follow it live, or take what there is
+# --- `GET /jobs/{id}/logs`: follow the log live, or read it as far as it exists
 
 #: What `Accept` may ask for; the first one is the default.
 _OFFERED = (EVENT_STREAM, TEXT, NDJSON)

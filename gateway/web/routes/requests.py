@@ -186,8 +186,8 @@ _FILE_RESPONSES: Responses = {
 )
 @needs(Scope.READ)
 async def list_job_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts) -> Response:
-    """One entry per request, as it ended: redirects and retries are part of it. While the crawl runs, each appears
-    when its callback is at its end. For a schedule, these are those of the run under way, or of the one before.
+    """One entry per request, which includes its redirects and retries. While the crawl runs, an entry appears once
+    the request's callback has ended. For a schedule, the entries are those of the present run or the latest one.
 
     A page in the order of time ends after two seconds: with a filter it may then have fewer requests than `limit`, or
     none, and its `next` goes on.

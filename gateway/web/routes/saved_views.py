@@ -125,7 +125,7 @@ def delete_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> None:
 
 
 def viewer_of(caller: Caller) -> str:
-    """Whose views are meant: the key's user's, also where an admin views pages as another user."""
+    """The user whose views are meant: the key's user, also while an admin views pages as another user."""
     return caller.key.user_id if caller.key else OPERATOR
 
 

@@ -59,7 +59,7 @@ Seconds = Annotated[float, Field(ge=0, le=3600)]
 
 
 class Named(Body, strict=True):
-    """A body for which it matters which fields are absent."""
+    """A body in which an absent field means something else than a given one."""
 
     def given(self) -> dict[str, Any]:
         """The fields that the request names."""
@@ -310,7 +310,7 @@ _MOST_RESULTS = 10_000
 
 
 def _minutes_or_cron(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """One error for both types: pydantic would report each of them by a name that the client has never seen."""
+    """Raise one error for both types: pydantic would report one for each, under names that clients do not know."""
     try:
         return check(given)
     except ValidationError:
