@@ -1,4 +1,4 @@
-// What the pages are made with beyond the DOM's own types.
+// Types that the pages use besides those of the DOM.
 
 interface Window {
   htmx: {

@@ -1,4 +1,4 @@
-// What the gateway answers and streams, as far as the console reads it. The whole stands in the OpenAPI document.
+// Answers and events of the gateway, as far as the console reads them. The OpenAPI document has all fields.
 
 /** A time as ISO 8601. */
 type Time = string;
@@ -28,7 +28,7 @@ interface View {
   page_url: string;
 }
 
-/** What an event says of a job: those fields that it is about. */
+/** An event about a job. It has only some of the fields. */
 type JobNews = Pick<Job, "job_id"> &
   Partial<Job> &
   Partial<Record<`answered_${"2xx" | "3xx" | "4xx" | "5xx"}`, number>>;
@@ -59,7 +59,7 @@ interface Schedule {
   interval: string;
 }
 
-/** What is wrong with a request: `field` is the name of the field that it is about. */
+/** A problem of a request: `field` is the name of the wrong field. */
 interface Problem {
   field?: string | undefined;
   message: string;
@@ -83,7 +83,7 @@ interface Place {
   queue_position: number | null;
 }
 
-/** What `POST /crawl/preview` says. */
+/** The answer of `POST /crawl/preview`. */
 interface Preview {
   accepted: boolean;
   problems: Problem[];
@@ -101,7 +101,7 @@ interface Preview {
   };
 }
 
-/** What `POST /alerts/rules/preview` says. */
+/** The answer of `POST /alerts/rules/preview`. */
 interface RulePreview {
   since: Time;
   runs: number;
@@ -109,7 +109,7 @@ interface RulePreview {
   incidents: { group: string; since: Time; until: Time | null; message: string }[];
 }
 
-/** What one piece of an act on many jobs has done. */
+/** The result of one call of an action on many jobs. */
 interface BulkReport {
   matched: number;
   as_of: Time;
@@ -145,7 +145,7 @@ interface LogLine {
   msg: string;
   logger: string;
   ts?: Time | null;
-  /** It goes on with the line before it. */
+  /** Whether it continues the line before it. */
   cont?: boolean;
   /** How long it is, where `msg` is only its beginning. */
   length?: number | null;

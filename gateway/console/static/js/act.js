@@ -96,7 +96,7 @@ function follow(form, step, answer) {
 }
 
 /**
- * Lead on to a page of ours, and to no other.
+ * Go to this page, if it is a page of the gateway.
  *
  * @param {string} address
  */
@@ -134,5 +134,5 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   submit(form, event.submitter);
 });
-// what is wrong has to be seen, or the browser refuses to send it without a word
+// show the invalid field: if it is hidden, the browser refuses to send the form without a message
 document.addEventListener("invalid", (event) => above(event, "details")?.setAttribute("open", ""), true);

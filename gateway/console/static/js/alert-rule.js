@@ -1,4 +1,4 @@
-// The form of a rule: it shows the fields that its measure takes, and what the rule would have said in the past.
+// The form of a rule: it shows the fields that its measure takes, and the alerts that the rule would have raised in the past.
 import { tell } from "./act.js";
 import { api } from "./api.js";
 import { allWithin, byId, fieldOf, h } from "./dom.js";
@@ -7,10 +7,10 @@ import { clearProblems } from "./problems.js";
 import { shown } from "./text.js";
 import { time } from "./times.js";
 
-/** One that is not in the page, where no rule can be changed. */
+/** A form outside of the page, for pages on which no rule can be changed. */
 const form = /** @type {HTMLFormElement} */ (document.querySelector("form#rule") ?? h("form"));
 const DAYS = 7;
-/** What only a preview does not take: a change of a rule may have it. */
+/** Fields of a change of a rule that a preview does not accept. */
 const NOT_ASKED = ["paused", "silenced_until"];
 const COMPARED = ["items", "pages", "errors", "error_share", "duration"];
 

@@ -39,7 +39,7 @@ export class ApiError extends Error {
 }
 
 /**
- * What to say of something that a call has thrown.
+ * The message for an error that a call has thrown.
  *
  * @param {unknown} error
  */
@@ -81,7 +81,7 @@ export function address(path, query = {}) {
 }
 
 /**
- * What the API answers, from JSON; undefined if it has no body. Throws `ApiError`, and `TypeError` without a network.
+ * The parsed JSON of an answer of the API; undefined if it has no body. Throws `ApiError`, and `TypeError` without a network.
  *
  * @template Answer
  * @param {string} call
@@ -94,7 +94,7 @@ export async function api(call, options) {
 }
 
 /**
- * The same as a `Response`, for those who read its text or its header fields.
+ * The answer as a `Response`, for callers that read its text or its headers.
  *
  * @param {string} call
  * @param {Options} [options]

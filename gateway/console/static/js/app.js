@@ -1,4 +1,4 @@
-// What every page has.
+// The parts that every page has.
 import "./act.js";
 import "./cards.js";
 import "./shortcuts.js";

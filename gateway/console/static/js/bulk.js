@@ -3,7 +3,7 @@ import { api, messageOf } from "./api.js";
 import { h } from "./dom.js";
 import { count, shown } from "./text.js";
 
-// what is done, its past, and what it means for a job
+// the action, its past tense, and its effect on a job
 /** @type {Record<string, [verb: string, past: string, meaning: string]>} */
 const ACTS = {
   cancel: ["Cancel", "cancelled", "Waiting jobs end immediately. Running jobs are asked to stop."],
@@ -37,7 +37,7 @@ const LEFT_OUT = {
 /** @typedef {import("./api.js").Query & { status?: string[] }} Filter */
 
 /**
- * Ask, and act. `onDone` is called when something was done, while the dialog still says what.
+ * Ask, and act. `onDone` is called when something was done, while the dialog still shows the result.
  *
  * @type {(action: string, filter: Filter, onDone: () => void) => void}
  */
@@ -234,7 +234,7 @@ const jobs = (number) => `${count(number)} job${number === 1 ? "" : "s"}`;
 /** @type {(filter: Filter) => Promise<{ count: number, is_exact: boolean }>} */
 const counted = (filter) => api("GET /jobs/count", { query: filter });
 
-// the fields of a filter whose names say less than these words
+// words for fields of a filter, where they are clearer than the names
 /** @type {Record<string, string>} */
 const WORDS = {
   q: "text",

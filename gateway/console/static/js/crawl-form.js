@@ -1,4 +1,4 @@
-// The form of a new crawl: what will happen is said as one types, and what the same request is for other programs.
+// The form of a new crawl: it shows, as the user types, what would happen, and the same request for other programs.
 import { ApiError, address, api, isAbort, latestPageAt, messageOf } from "./api.js";
 import { preview, refusal, verdictOf } from "./crawl-preview.js";
 import { allWithin, byId, fieldOf, fieldsOf, h, prose, within } from "./dom.js";
@@ -13,7 +13,7 @@ import { WhenFields } from "./when-fields.js";
 const PAUSE_MS = 350;
 const SPIDER = ["spider", "project", "version"];
 const UNREADABLE = "Fix the invalid field to see the command.";
-/** One that is not in the page, where the user may not crawl. */
+/** A form outside of the page, for users who may not crawl. */
 const form = /** @type {HTMLFormElement} */ (document.querySelector("form#crawl") ?? h("form"));
 /** @type {Set<string>} */
 const touched = new Set();
@@ -28,7 +28,7 @@ const fieldIn = ({ target }) => fieldsOf(form).find((field) => field === target)
 
 if (form.isConnected) {
   form.addEventListener("input", (event) => changed(fieldIn(event)));
-  // what is said of a crawl that was refused must stand: a preview takes it away
+  // the reason why a crawl was refused must stay on the page, and a preview would replace it
   form.addEventListener("submit", () => {
     clearTimeout(waiting);
     underWay.abort();
@@ -46,7 +46,7 @@ if (form.isConnected) {
 
 /** @type {(field: Field | undefined) => void} */
 function changed(field) {
-  // half a name is no spider: that is said when its field is left
+  // a name that is still being typed is no spider: report that only when the field is left
   if (field?.name && field.name !== "spider") touched.add(field.name);
   if (field?.name === "spider") search(field.value);
   clearTimeout(waiting);
@@ -113,7 +113,7 @@ function refused(error) {
 }
 
 /**
- * Only what has changed is said again to a screen reader.
+ * A screen reader reads only the lines that have changed.
  *
  * @type {(elements: Child[] | Child, verdict: string) => void}
  */
@@ -173,7 +173,7 @@ function search(text) {
 /** @type {(answer: { schedule_id?: string, job_id: string, cached?: boolean }) => void} */
 function goTo(answer) {
   const id = answer.schedule_id ?? answer.job_id;
-  // a schedule does not say whether it is new
+  // the answer does not show whether the schedule is new
   if (answer.cached ?? exists) toastAfterLoad("Identical crawl found. Showing the existing one.");
   else if (answer.schedule_id) toastAfterLoad("Schedule created");
   location.assign(`/console/${answer.schedule_id ? "schedules" : "jobs"}/${encodeURIComponent(id)}`);
@@ -188,7 +188,7 @@ function showAs(chip) {
   try {
     showSame(bodyOf(form));
   } catch {
-    // what is wrong is said beside its field
+    // a problem is shown beside its field
     byId("same").textContent = UNREADABLE;
   }
 }

@@ -1,4 +1,4 @@
-// What `POST /crawl/preview` says, for people.
+// Shows the answer of `POST /crawl/preview` in words.
 import { h, icon, prose } from "./dom.js";
 import { duration, shown } from "./text.js";
 import { time } from "./times.js";
@@ -17,7 +17,7 @@ const verdict = (kind, words) =>
   h("p", { class: "verdict", "data-kind": kind }, icon(SYMBOLS[kind]), h("span", {}, words));
 
 /**
- * Elements that say what would happen.
+ * Elements with the lines of a preview.
  *
  * @type {(seen: Preview) => HTMLElement[]}
  */
@@ -35,7 +35,7 @@ export function preview(seen) {
 }
 
 /**
- * One line of it.
+ * One line of the preview.
  *
  * @type {(seen: Preview) => string}
  */

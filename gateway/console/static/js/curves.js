@@ -1,4 +1,4 @@
-// What a crawl's counts say over time: its pace, its queue, its answers and its errors, as lines of charts.
+// A crawl's counts over time: its pace, its queue, its answers and its errors, as lines of charts.
 
 /**
  * The counts of an attempt: lists of the same length, of the moments (seconds since 1970) in `at`.

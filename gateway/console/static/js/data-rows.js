@@ -10,7 +10,7 @@ const MOST_PAGES = 12;
 
 export class DataRows {
   /**
-   * What is in the document, by the number of its page.
+   * The rows in the document, by the number of their page.
    *
    * @type {Map<number, { body: HTMLTableSectionElement, records: Values[] }>}
    */
@@ -154,7 +154,7 @@ export class DataRows {
 }
 
 /**
- * Whether the Tab key stops at what is in the row.
+ * Whether the Tab key stops at elements in the row.
  *
  * @type {(row: HTMLElement | null | undefined, isReached: boolean) => void}
  */

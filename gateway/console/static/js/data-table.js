@@ -321,7 +321,7 @@ class DataTable extends HTMLElement {
     return true;
   }
 
-  // --- what is said of it
+  // --- the line above the table
 
   #sayWhatThereIs() {
     const number = this.#rows.last;

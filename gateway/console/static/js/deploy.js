@@ -1,5 +1,5 @@
-// The form that deploys an egg. While nodes install what the project depends on, it says what they do; then it sends the
-// same again, which is answered with what came of it.
+// The form that deploys an egg. While nodes install what the project depends on, it shows their progress; then it sends the
+// same request again, and the answer has the outcome.
 import { api } from "./api.js";
 import { within } from "./dom.js";
 import { shown } from "./text.js";

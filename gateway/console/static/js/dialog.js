@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 
 /**
- * Whether the user agrees. `yes` is what the button says. The focus returns to where it was.
+ * Whether the user agrees. `yes` is the button's text. The focus returns to where it was.
  *
  * @param {string} words
  * @param {{ yes?: string | undefined, danger?: boolean | undefined }} options

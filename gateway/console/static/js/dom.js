@@ -45,7 +45,7 @@ export function icon(name) {
 export const symbol = (name) => `${new URL("../icons.svg", import.meta.url).pathname}#${name}`;
 
 /**
- * What a message says, with `names` between backticks as code: children for `h`.
+ * A message as children for `h`, with `names` between backticks as code.
  *
  * @param {string} text
  * @returns {(string | Node)[]}

@@ -1,4 +1,4 @@
-// What the fields of a form say, as the body of a call.
+// Makes the body of a call from the fields of a form.
 //
 // Fields become the body by their names: `a.b` is the value `b` of `a`, empty optional fields are left out. `data-type` says what a field
 // is: number, boolean, json, lines (a list, one per line), pairs (`name=value` per line, a value is JSON or text), texts
@@ -123,7 +123,7 @@ const isDefault = ({ dataset }, value) =>
 export const empty = () => Object.create(null);
 
 /**
- * What stands behind the first dot is one name: a parameter may be called `a.b`.
+ * The text behind the first dot is one name, even with dots: a parameter may be called `a.b`.
  *
  * @param {Values} body
  * @param {string} field

@@ -12,7 +12,7 @@ const AGAIN = new Set(["daily", "weekdays", "weekly", "every", "cron"]);
 export const isAgain = (kind) => AGAIN.has(kind);
 
 /**
- * What an interval says in the fields of the form: `{}` if it is none of those that the form can write.
+ * The fields of the form for an interval; `{}` if the form cannot express it.
  *
  * @param {string} text
  * @returns {Partial<Chosen>}

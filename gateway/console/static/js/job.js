@@ -15,7 +15,7 @@ import { refresh } from "./times.js";
 const READ_MS = 15_000;
 /** Points come no closer than that, in seconds. */
 const APART = 0.9;
-/** Parts of the page that say where the job stands. */
+/** Parts of the page that show the job's state. */
 const PARTS = ["job-status", "job-actions", "job-state", "job-life", "job-wait", "tab-said", "tab-nothing"];
 /** @type {Record<string, string>} */
 const ENDS = {
@@ -100,7 +100,7 @@ function add(counts) {
   draw();
 }
 
-/** For how long it runs. */
+/** For how long the job has run. */
 function tick() {
   const place = allWithin(page, "#job-state [data-since]")[0];
   if (!place || document.hidden || isAway()) return;

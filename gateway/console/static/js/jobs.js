@@ -86,7 +86,7 @@ async function sayCount() {
   place.textContent = `${number} ${noun}${found.count === 1 ? "" : "s"}`;
 }
 
-// --- what is new: rows stay where they are until the user asks
+// --- new jobs: rows stay where they are until the user asks
 
 /** @type {number | undefined} */
 let asking;

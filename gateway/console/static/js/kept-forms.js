@@ -1,4 +1,4 @@
-// What somebody has filled in survives a session that ends meanwhile: it is kept in this tab until its user has signed
+// Filled-in forms survive a session that ends meanwhile: their content is kept in this tab until its user has signed
 // in again, and nobody else gets it.
 import { allWithin, fieldsOf } from "./dom.js";
 import { toast } from "./toast.js";

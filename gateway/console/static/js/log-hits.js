@@ -1,4 +1,4 @@
-// What one search of a log finds. Each search has an object of its own, so a late answer never mixes with the next one.
+// The hits of one search in a log. Each search has an object of its own, so a late answer never mixes with the next one.
 import { api } from "./api.js";
 import { compare, position } from "./log-positions.js";
 
@@ -138,7 +138,7 @@ export class LogHits {
   }
 
   /**
-   * Of the hits in one part of the log; as many as are needed for number `wanted`.
+   * Positions of hits in one part of the log: as many as are needed for number `wanted`.
    *
    * @type {(index: number, wanted?: number) => Promise<PositionId[]>}
    */

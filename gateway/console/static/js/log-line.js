@@ -1,4 +1,4 @@
-// One row of a log as an element, and a line's whole text in a dialog. What a spider has written is text, never markup.
+// One row of a log as an element, and a line's whole text in a dialog. Text of a spider is never treated as markup.
 import { h } from "./dom.js";
 import { jobPlaces } from "./job-places.js";
 import { drawFold } from "./log-fold.js";

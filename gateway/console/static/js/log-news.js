@@ -16,7 +16,7 @@ export class LogNews {
     this.button = h("button", attributes);
   }
 
-  /** What a screen reader says. */
+  /** The text for a screen reader. */
   get element() {
     return this.#announced;
   }

@@ -172,7 +172,7 @@ export class LogRows {
   }
 
   /**
-   * As `numberOf`, for a line that is to be seen: if it is folded, nothing is from now on.
+   * As `numberOf`, for a line that must be visible: if it is folded, folding ends for all lines.
    *
    * @type {(id: PositionId) => Promise<number>}
    */
@@ -186,7 +186,7 @@ export class LogRows {
   }
 
   /**
-   * Which share of the rows comes before this position: from 0 to 1.
+   * The share of the rows before this position: from 0 to 1.
    *
    * @type {(place: Position) => number}
    */

@@ -27,7 +27,7 @@ export class LogSearch {
   /** @type {Hooks} */
   #on;
   /**
-   * What the last search finds; `undefined` without a text.
+   * The hits of the last search; `undefined` without a text.
    *
    * @type {LogHits | undefined}
    */

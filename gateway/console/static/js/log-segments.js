@@ -94,7 +94,7 @@ export class LogSegments {
   }
 
   /**
-   * Which share of the rows comes before a position: from 0 to 1.
+   * The share of the rows before a position: from 0 to 1.
    *
    * @param {Position} place
    * @param {(segment: Segment) => LogLine[] | undefined} linesOf those that were read

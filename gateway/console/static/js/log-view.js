@@ -74,7 +74,7 @@ class LogView extends HTMLElement {
   #wanted = {};
   #isFollowing = true;
   /**
-   * What each row's element shows.
+   * What each element shows at present, as a string that is compared.
    *
    * @type {WeakMap<HTMLElement, string>}
    */
@@ -112,7 +112,7 @@ class LogView extends HTMLElement {
     location.assign(address(`/jobs/${this.#job}/logs`, { ...filter, format: "text" }));
   }
 
-  // --- what is shown
+  // --- the filter, and the rows that it shows
 
   /** @type {(filter: Wanted) => Promise<void>} */
   async #load(filter) {
@@ -311,7 +311,7 @@ class LogView extends HTMLElement {
   }
 
   /**
-   * What a key does while the rows have the focus. Returns whether it does something. Others are `data-key`s.
+   * Handles a key while the rows have the focus. Returns whether the key does something. Others are `data-key`s.
    *
    * @type {(key: string) => boolean}
    */

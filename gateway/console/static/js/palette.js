@@ -42,7 +42,7 @@ function link(path, query = {}) {
   return pairs.size ? `${path}?${pairs}` : path;
 }
 
-/** What the page itself offers: its places, and the buttons beside its heading. */
+/** Entries of the page itself: its places, and the buttons beside its heading. */
 function offered() {
   const click = (/** @type {string} */ group, /** @type {HTMLElement} */ one) =>
     choice(group, (one.textContent ?? "").trim(), () => one.click(), one.dataset.key);
@@ -132,7 +132,7 @@ export function open() {
 
 class Palette {
   /**
-   * What is shown, and of which text it is: that may be the one before.
+   * The entries that are shown, and the text that they match: it may be an earlier text than the typed one.
    *
    * @type {Choice[]}
    */

@@ -1,10 +1,10 @@
-// What is wrong with a form, beside the fields that it is about.
+// Shows what is wrong with a form, beside the fields in question.
 import { ApiError } from "./api.js";
 import { fieldsOf, h, prose } from "./dom.js";
 import { FieldError } from "./fields.js";
 
 /**
- * What a call or the form itself has thrown, as problems of fields; of an error that is about none, it is one without.
+ * An error of a call or of the form itself, as problems of fields; an error that is about no field is a problem without one.
  *
  * @param {unknown} error
  * @returns {Problem[]}
@@ -16,7 +16,7 @@ export function problemsOf(error) {
 }
 
 /**
- * The same in words that name the field.
+ * The problem in words that name the field.
  *
  * @param {Problem} problem
  */
@@ -32,7 +32,7 @@ export const inWords = ({ field, message }) =>
 export const mark = (form, problems) => problems.filter((problem) => markField(form, problem));
 
 /**
- * Those that are about fields in which the user has been; the others are not finished.
+ * Problems of fields that the user has visited; the other fields are not filled in yet.
  *
  * @param {Problem[]} problems
  * @param {Set<string>} touched names of fields
@@ -76,7 +76,7 @@ export function clearProblems(form) {
 }
 
 /**
- * Where a form says what is wrong as a whole.
+ * The place for problems of the form as a whole.
  *
  * @param {HTMLFormElement} form
  * @returns {HTMLElement | null}

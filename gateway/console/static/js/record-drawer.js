@@ -1,4 +1,4 @@
-// One record in a drawer, and the way to its neighbours.
+// A drawer that shows one record, with steps to its neighbours.
 import { h, icon } from "./dom.js";
 import { jobPlaces, pageOf } from "./job-places.js";
 import { tree } from "./record-values.js";

@@ -16,7 +16,7 @@ const OPEN_DEPTH = 2;
 const LONGEST_ADDRESS = 2083;
 
 /**
- * What a table's cell shows of a value.
+ * The text of a value in a table's cell.
  *
  * @type {(value: unknown) => Child}
  */
@@ -47,7 +47,7 @@ function webAddress(text) {
 }
 
 /**
- * One line that says what is in a list or an object.
+ * A summary of a list or an object in one line.
  *
  * @type {(value: unknown[] | Record<string, unknown>) => string}
  */

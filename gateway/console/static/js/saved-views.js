@@ -7,7 +7,7 @@ import { toast } from "./toast.js";
 
 /** Where an earlier release kept the views of the list of jobs, in this browser. */
 const EARLIER = own("job-views");
-/** What an address has that is no part of a view: the place in the list, its length, and as whom an admin looks. */
+/** Parameters of an address that are no part of a view: the place in the list, its length, and as whom an admin looks. */
 const PASSING = ["after", "limit", "user_id"];
 
 /** @type {(query: URLSearchParams | string) => string} */

@@ -1,4 +1,4 @@
-// The form that changes a schedule: its runs from now on are said as one types.
+// The form that changes a schedule: it shows the next runs as the user types.
 import { address, api, isAbort, latestPageAt } from "./api.js";
 import { problems, runs } from "./crawl-preview.js";
 import { byId, fieldOf, fieldsOf, h, within } from "./dom.js";
@@ -8,10 +8,10 @@ import { clearProblems, inWords, mark, ofTouched, problemsOf } from "./problems.
 import { WhenFields } from "./when-fields.js";
 
 const PAUSE_MS = 350;
-// What a preview does not take of the form: it has no part in whether the change would be refused.
+// Fields that a preview does not accept: they do not decide whether the change would be refused.
 const NOT_ASKED = ["rev", "name", "webhooks"];
 const SPIDERS = ["spider", "project", "version"];
-/** One that is not in the page, where the schedule cannot be changed. */
+/** A form outside of the page, for schedules that cannot be changed. */
 const form = /** @type {HTMLFormElement} */ (document.querySelector("form#schedule") ?? h("form"));
 /** @type {Set<string>} */
 const touched = new Set();
@@ -28,7 +28,7 @@ if (form.isConnected) {
     clearTimeout(waiting);
     waiting = setTimeout(look, PAUSE_MS);
   });
-  // what is said of a change that was refused must stand: a preview takes it away
+  // the reason why a change was refused must stay on the page, and a preview would replace it
   form.addEventListener("submit", () => {
     clearTimeout(waiting);
     underWay.abort();

@@ -79,7 +79,7 @@ function openPalette() {
   if (!document.querySelector("dialog[open]") && document.getElementById("palette")) open();
 }
 
-/** What each key does, in a dialog. */
+/** A dialog with the effect of each key. */
 function listKeys() {
   const here = allWithin(document, "main [data-key]");
   const taken = new Set(here.map(({ dataset }) => dataset.key));

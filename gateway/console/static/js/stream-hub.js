@@ -1,4 +1,4 @@
-// One `EventSource` for each followed path, for any number of tabs. A worker has it, or the tab that was elected.
+// One `EventSource` for each followed path, for any number of tabs. It belongs to a worker, or to one elected tab.
 //
 // A browser opens six connections to a host, and pages need some of them: when more paths are followed than may be
 // open, those that are looked at go first, and take turns. A stream that rested goes on where it was.
@@ -21,7 +21,7 @@ const FIRST_PAUSE = 1000;
 const LONGEST_PAUSE = 30_000;
 
 /**
- * What a tab says, and what it is told; an event is [kind, id, data].
+ * Messages from a tab, and messages to it; an event is [kind, id, data].
  *
  * @typedef {[kind: string, id: string, data: string]} StreamEvent
  * @typedef {"connecting" | "open" | "lost" | "waiting" | "over"} State
@@ -207,7 +207,7 @@ export class Hub {
   }
 
   /**
-   * Take what a tab says: which path it follows, or no more, whether it is looked at, or that it is gone.
+   * Handle a message of a tab: it follows a path or stops following, is visible or hidden, or is gone.
    *
    * @type {(member: Member, said: Said) => void}
    */

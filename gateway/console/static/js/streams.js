@@ -4,9 +4,9 @@ import { api, SESSION } from "./api.js";
 import { suspect } from "./connection.js";
 import { Hub } from "./stream-hub.js";
 
-/** Of this session: what is kept for one user is not for the next one at this browser. */
+/** The id of this session, so that data of one user is not shown to the next user of this browser. */
 const CHANNEL = `discoverybot-streams-${SESSION}`;
-/** Of this tab. A stream's holder waits for this lock to learn that the tab is gone. */
+/** The id of this tab. A stream's holder waits for this lock to learn that the tab is gone. */
 const MEMBER = `${CHANNEL}-${Math.random().toString(36).slice(2)}`;
 
 /**

@@ -1,4 +1,4 @@
-// What a table of records is made of, and what is said around it.
+// The elements of a table of records, and the lines around it.
 import { messageOf } from "./api.js";
 import { headingOf } from "./data-cells.js";
 import { h } from "./dom.js";

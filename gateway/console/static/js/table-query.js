@@ -1,4 +1,4 @@
-// What a table of records asks its route for: it is in the page's address, so that a link leads to the same.
+// The query of a table of records. It is in the page's address, so that a link leads to the same records.
 import { address } from "./api.js";
 
 /** @typedef {import("./api.js").Query} Query */
@@ -16,7 +16,7 @@ export class TableQuery {
     return this.#table.hasAttribute("search");
   }
 
-  /** What is looked for; empty if nothing is. */
+  /** The text to search for; empty without a search. */
   get q() {
     return this.isSearched ? this.#asked("q") : "";
   }

@@ -1,5 +1,5 @@
 // Times: `<time datetime data-ago>` says how long ago, kept fresh; `data-exact` says when, in the
-// user's zone; `data-clock` says the same of something soon in a few letters.
+// user's zone; `data-clock` is a short form for times that are near.
 import { isAway } from "./connection.js";
 import { allWithin, h } from "./dom.js";
 import { ago, clock, exact } from "./moments.js";

@@ -1,4 +1,4 @@
-// Short words at the edge of the page, which a screen reader says too. Errors stay until they are closed.
+// Short messages at the edge of the page, which screen readers read, too. Errors stay until they are closed.
 import { suspect } from "./connection.js";
 import { allWithin, byId, h, icon } from "./dom.js";
 
@@ -10,7 +10,7 @@ const KEPT = "toast-after-load";
  * @param {"info" | "bad"} kind
  */
 export function toast(words, kind = "info") {
-  // an error that comes again and again is said once
+  // an error that occurs again and again is shown once
   const said = allWithin(byId("toasts"), `[data-kind="${kind}"] span`);
   if (kind === "bad" && said.some(({ textContent }) => textContent === words)) return;
   const onclick = () => {
@@ -23,7 +23,7 @@ export function toast(words, kind = "info") {
 }
 
 /**
- * The same on the page that comes next.
+ * Show the message on the next page.
  *
  * @param {string} words
  */
@@ -38,7 +38,7 @@ if (kept) {
 }
 document.addEventListener("htmx:response:error", (event) => {
   const { response } = event.detail.ctx;
-  // a proxy says so while the gateway is away
+  // a proxy's status while the gateway is away
   if (response.status === 502 || response.status === 504) suspect();
   else if (response.status !== 401)
     toast(`This part could not be loaded (${response.status}). Load the page again.`, "bad");

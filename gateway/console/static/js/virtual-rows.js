@@ -1,6 +1,6 @@
 // A list of any length of which only the rows in sight exist. Rows may have any height.
 //
-// What is in sight is held as the first row and how much of it is above the edge. The scroll bar follows that:
+// The position is the first visible row, and how much of it is above the edge. The scroll bar follows that:
 // browsers cannot scroll through more than some million pixels, so its place is a share, not a distance.
 import { barOf, rowAt, windowOf } from "./rows-window.js";
 

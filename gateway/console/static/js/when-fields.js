@@ -1,4 +1,4 @@
-// When something runs: shows the fields of what is chosen, and writes the cron expression of a day and a time.
+// The fields for the times of runs: shows those of the chosen kind, and writes the cron expression of a day and a time.
 import { allWithin, h, within } from "./dom.js";
 import { intervalOf, isAgain, recognised } from "./intervals.js";
 
@@ -35,7 +35,7 @@ export class WhenFields extends HTMLElement {
     return isAgain(this.kind);
   }
 
-  /** What is still to be filled in, as a fault of its field; undefined if nothing is. */
+  /** The field that is still to be filled in, as a problem; undefined if there is none. */
   get missing() {
     if (!this.isAgain || this.#fields.interval.value.trim()) return undefined;
     return {
