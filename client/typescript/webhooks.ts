@@ -22,6 +22,8 @@ export interface VerifyOptions {
 }
 
 const PREFIX = 'whsec_';
+/** Bytes that a secret has at least: others can guess a shorter one. */
+const LEAST = 16;
 
 /** The event that a signed call tells. `body` is as it came, not parsed and written again. A call may come twice:
  * `webhook-id` is the same then. Throws `WebhookError` unless whoever has the secret has made this very call within
@@ -67,7 +69,7 @@ function header(headers: WebhookHeaders, name: string): string | undefined {
 
 function keyOf(secret: string): Uint8Array<ArrayBuffer> {
   const key = bytes(secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : secret);
-  if (key?.length) return key;
+  if (key && key.length >= LEAST) return key;
   throw new TypeError('the secret is not as the gateway has told it: whsec_ and base64');
 }
 

@@ -272,6 +272,56 @@ def test_a_wait_asks_the_gateway_to_wait_and_goes_on_after_trouble() -> None:
         assert {asked.target.partition("?")[2] for asked in server.asked[1:]} == {"wait=30"}
 
 
+@pytest.mark.parametrize("away", [nothing, whole(AWAY, 503)])
+def test_a_wait_for_a_gateway_that_is_away_asks_now_and_then(away: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discoverybot_client.rules._FIRST", 0.25)
+    with client_of(whole(JOB), away, retries=0) as (client, server):
+        job = client.job(JOB["job_id"])
+        with pytest.raises(WaitTimeoutError):
+            job.wait(1)
+        assert len(server.asked) < 8
+    with client_of(whole(JOB), away, retries=0) as (client, server):
+        job = client.job(JOB["job_id"])
+        with pytest.raises(WaitTimeoutError):
+            job.wait(0)
+        assert len(server.asked) == 2, "it has asked once"
+
+
+def test_a_crawl_that_nobody_takes_is_given_up_in_time() -> None:
+    with client_of(silent) as (client, _):
+        begun = time.monotonic()
+        with pytest.raises(GatewayUnreachableError):
+            client.crawl("https://example.com/", spider="seo", wait=1)
+        assert time.monotonic() - begun < 6
+
+
+def test_what_was_there_before_is_as_it_is() -> None:
+    done = {**JOB, "status": "finished", "items_count": 3}
+    with client_of(whole({"job_id": JOB["job_id"], "cached": True, "scheduled": False}), whole(done)) as (client, _):
+        job = client.start_crawl("https://example.com/", spider="seo")
+        assert (job.cached, job.scheduled, job.status, job.items_count) == (True, False, "finished", 3)
+    later = {**JOB, "status": "scheduled", "kind": "schedule"}
+    with client_of(whole({"job_id": JOB["job_id"], "cached": False, "scheduled": True}), whole(later)) as (client, _):
+        job = client.start_crawl("https://example.com/", spider="seo", schedule_at="2027-06-01T09:00:00Z")
+        assert (job.scheduled, job.status) == (True, "scheduled")
+    receipt = {"job_id": JOB["job_id"], "cached": True, "scheduled": False}
+    with client_of(whole(receipt), whole({"error": {"code": "job_not_found"}}, 404)) as (client, _):
+        assert client.start_crawl("https://example.com/", spider="seo").status is None, "nothing is made up"
+
+
+def test_a_dataset_is_waited_for_until_a_run_is_decided() -> None:
+    none = whole({"error": {"code": "dataset_run_not_found", "message": "no"}}, 404)
+    runs = [whole({"job_id": JOB["job_id"], "state": state}) for state in ("planned", "published")]
+    ended = whole({**JOB, "status": "finished"})
+    with client_of(whole({"name": "pages", "user_id": "ada"}), ended, none, *runs) as (client, server):
+        run = client.datasets.get("pages").wait_for(JOB["job_id"], 30)
+        assert (run.state, len(server.asked)) == ("published", 5)
+    with client_of(whole({"name": "pages", "user_id": "ada"}), ended, none) as (client, _):
+        dataset = client.datasets.get("pages")
+        with pytest.raises(WaitTimeoutError, match="has no run of job"):
+            dataset.wait_for(JOB["job_id"], 0.5)
+
+
 # --- changes, files, and the asynchronous twin
 
 
@@ -343,7 +393,7 @@ def test_what_is_raised_for_a_job_has_it() -> None:
 
 async def test_what_the_asynchronous_client_raises_is_the_same_with_its_own_job() -> None:
     failed = {**JOB, "status": "error", "reason": "spider_error"}
-    with stand_in(whole(JOB), whole(failed)) as server:
+    with stand_in(whole(JOB), whole(JOB), whole(failed)) as server:
         async with AsyncClient(server.url) as client:
             job = await client.job(JOB["job_id"])
             with pytest.raises(WaitTimeoutError) as late:

@@ -23,7 +23,7 @@ from discoverybot_client.answers import (
     SpiderRecord,
 )
 from discoverybot_client.deploying import deploy_folder
-from discoverybot_client.errors import ApiError
+from discoverybot_client.errors import ApiError, DiscoveryBotError
 from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilters, JobFilters, SpiderFilters
 from discoverybot_client.records import NEW_JOB, Event
 from discoverybot_client.rules import Address, Deadline, Retries, given, idempotent, order, segment
@@ -115,21 +115,33 @@ class Client:
         """Crawl from these URLs on, and return the job once it has ended, whether well or not (see
         `Job.require_good`). `Job.items` has the results.
 
-        `fields` are those of `POST /crawl`, such as `depth=1` or `params={…}`. After `wait` seconds raises
-        `WaitTimeoutError`; the crawl goes on.
+        `fields` are those of `POST /crawl`, such as `depth=1` or `params={…}`. `wait` is how many seconds all of it
+        may take; after that raises `WaitTimeoutError`, and the crawl goes on. If the gateway has not even accepted
+        the crawl by then, raises `GatewayUnreachableError` or `UnavailableError`.
         """
-        job = await self.start_crawl(*urls, spider=spider, **fields)
-        return await job.wait(wait)
+        deadline = Deadline(wait)
+        job = await self._start(urls, spider, fields, Deadline(deadline.within(self._transport.timeout)))
+        return await job.wait(None if wait is None else deadline.within(wait))
 
     async def start_crawl(self, *urls: str, spider: str | None = None, **fields: Unpack[CrawlFields]) -> Job:
         """As `crawl`, but returns at once. If the answer is lost, the request is repeated, and still makes one job.
-        The same request within `CRAWL_CACHE_TTL` is answered with the same job: `ignore_cache=True` makes a new one.
+        The same request within `CRAWL_CACHE_TTL` is answered with the same job (`job.cached`): `ignore_cache=True`
+        makes a new one.
         """
+        return await self._start(urls, spider, fields, Deadline(self._transport.timeout))
+
+    async def _start(self, urls: tuple[str, ...], spider: str | None, fields: CrawlFields, deadline: Deadline) -> Job:
         if fields.get("interval") is not None:
             raise ValueError("interval: client.schedules.create(…) makes a schedule")
         body = order(self.user_id, urls, spider, fields)
-        receipt = await self._transport.call("POST", "/crawl", json=body, headers=idempotent())
-        return Job({**NEW_JOB, "spider": spider, **receipt}, self._transport)
+        call = self._transport.call
+        receipt = await call("POST", "/crawl", json=body, headers=idempotent(), deadline=deadline)
+        if not (receipt.get("cached") or receipt.get("scheduled")):
+            return Job({**NEW_JOB, "spider": spider, **receipt}, self._transport)
+        # it may have run already, or begin later; that it was started is known, whether or not this is answered
+        with suppress(DiscoveryBotError):
+            receipt |= await call("GET", f"/jobs/{segment(receipt['job_id'])}", deadline=deadline)
+        return Job(receipt, self._transport)
 
     async def preview_crawl(
         self, *urls: str, spider: str | None = None, **fields: Unpack[CrawlFields]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ from .bound import Bound
 
 #: Items of a page: the most that the gateway gives.
 _PAGE = 1000
+#: What only the answer has that started it.
+_STARTED = ("cached", "cached_at", "scheduled")
 
 
 class Job(Bound, JobRecord):
@@ -46,6 +49,16 @@ class Job(Bound, JobRecord):
         """Whether the job has ended as `finished`, or as `partial` (some pages failed)."""
         return self._data.get("status") in {"finished", "partial"}
 
+    @property
+    def cached(self) -> bool | None:
+        """Whether it was there before `start_crawl` asked for it; `None` if the job was not started by this call."""
+        return self._data.get("cached")
+
+    @property
+    def scheduled(self) -> bool | None:
+        """Whether it begins later (`schedule_at`): then the id is that of a schedule. `None` likewise."""
+        return self._data.get("scheduled")
+
     def require_good(self) -> Self:
         """The job itself. Raises `CrawlFailedError` if it has failed or was cancelled."""
         if self.has_ended and not self.is_good:
@@ -57,24 +70,38 @@ class Job(Bound, JobRecord):
         data = await self._transport.call("GET", self._path())
         if data.get("kind", "job") != "job":
             raise NotAJobError(f"{self.id} is a {data['kind']}, not a job: client.schedules.get(…) has it")
-        self._data = data
+        self._take(data)
         return self
 
     async def wait(self, timeout: float | None = None) -> Self:
-        """Wait until the job has ended, whether well or not, and return it. After `timeout` seconds raises
-        `WaitTimeoutError`; the crawl goes on. A gateway that is away or restarts is asked again.
+        """Wait until the job has ended, whether well or not, and return it. `timeout` is for all of it, in seconds:
+        after that raises `WaitTimeoutError`, and the crawl goes on. A gateway that is away or restarts is asked
+        again. With 0 it is asked once.
         """
-        deadline = Deadline(timeout)
+        if timeout == 0 and not self.has_ended:
+            with suppress(*AWAY):
+                self._take(await self._transport.call("GET", self._path()))
+        deadline, failures = Deadline(timeout), 0
         while not self.has_ended:
             left = deadline.left()
             if left == 0:
-                raise AsyncWaitTimeoutError(f"job {self.id} has not ended within {timeout} seconds", self)
+                raise AsyncWaitTimeoutError(f"job {self.id} has not ended within {timeout:.3g} seconds", self)
             seconds = WAIT_SLICE if left is None else max(1, min(WAIT_SLICE, int(left)))
             limit = Deadline(deadline.within(seconds + GRACE), seconds + GRACE)
-            # a gateway that is away is asked again, until the time is over
-            with suppress(*AWAY):
-                self._data = await self._transport.call("GET", self._path(), params={"wait": seconds}, deadline=limit)
+            try:
+                self._take(await self._transport.call("GET", self._path(), params={"wait": seconds}, deadline=limit))
+                failures = 0
+            except AWAY as error:
+                # it is asked again until the time is over, however few retries a call has
+                failures += 1
+                pause = self._transport.retries.pause(failures, error.retry_after)
+                await asyncio.sleep(deadline.within(pause))
         return self
+
+    def _take(self, data: dict[str, Any]) -> None:
+        """Replace what is known of the job, but keep how it was started."""
+        started = {name: self._data[name] for name in _STARTED if name in self._data}
+        self._data = {**started, **data}
 
     # --- log and events
 

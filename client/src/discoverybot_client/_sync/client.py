@@ -25,7 +25,7 @@ from discoverybot_client.answers import (
     SpiderRecord,
 )
 from discoverybot_client.deploying import deploy_folder
-from discoverybot_client.errors import ApiError
+from discoverybot_client.errors import ApiError, DiscoveryBotError
 from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilters, JobFilters, SpiderFilters
 from discoverybot_client.records import NEW_JOB, Event
 from discoverybot_client.rules import Address, Deadline, Retries, given, idempotent, order, segment
@@ -117,21 +117,33 @@ class Client:
         """Crawl from these URLs on, and return the job once it has ended, whether well or not (see
         `Job.require_good`). `Job.items` has the results.
 
-        `fields` are those of `POST /crawl`, such as `depth=1` or `params={…}`. After `wait` seconds raises
-        `WaitTimeoutError`; the crawl goes on.
+        `fields` are those of `POST /crawl`, such as `depth=1` or `params={…}`. `wait` is how many seconds all of it
+        may take; after that raises `WaitTimeoutError`, and the crawl goes on. If the gateway has not even accepted
+        the crawl by then, raises `GatewayUnreachableError` or `UnavailableError`.
         """
-        job = self.start_crawl(*urls, spider=spider, **fields)
-        return job.wait(wait)
+        deadline = Deadline(wait)
+        job = self._start(urls, spider, fields, Deadline(deadline.within(self._transport.timeout)))
+        return job.wait(None if wait is None else deadline.within(wait))
 
     def start_crawl(self, *urls: str, spider: str | None = None, **fields: Unpack[CrawlFields]) -> Job:
         """As `crawl`, but returns at once. If the answer is lost, the request is repeated, and still makes one job.
-        The same request within `CRAWL_CACHE_TTL` is answered with the same job: `ignore_cache=True` makes a new one.
+        The same request within `CRAWL_CACHE_TTL` is answered with the same job (`job.cached`): `ignore_cache=True`
+        makes a new one.
         """
+        return self._start(urls, spider, fields, Deadline(self._transport.timeout))
+
+    def _start(self, urls: tuple[str, ...], spider: str | None, fields: CrawlFields, deadline: Deadline) -> Job:
         if fields.get("interval") is not None:
             raise ValueError("interval: client.schedules.create(…) makes a schedule")
         body = order(self.user_id, urls, spider, fields)
-        receipt = self._transport.call("POST", "/crawl", json=body, headers=idempotent())
-        return Job({**NEW_JOB, "spider": spider, **receipt}, self._transport)
+        call = self._transport.call
+        receipt = call("POST", "/crawl", json=body, headers=idempotent(), deadline=deadline)
+        if not (receipt.get("cached") or receipt.get("scheduled")):
+            return Job({**NEW_JOB, "spider": spider, **receipt}, self._transport)
+        # it may have run already, or begin later; that it was started is known, whether or not this is answered
+        with suppress(DiscoveryBotError):
+            receipt |= call("GET", f"/jobs/{segment(receipt['job_id'])}", deadline=deadline)
+        return Job(receipt, self._transport)
 
     def preview_crawl(self, *urls: str, spider: str | None = None, **fields: Unpack[CrawlFields]) -> CrawlPreview:
         """What `start_crawl` would do with the same arguments: why the crawl would be refused, or when and where it

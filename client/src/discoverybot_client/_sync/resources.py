@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Self, Unpack
 
@@ -20,6 +22,7 @@ from discoverybot_client.answers import (
     RunDays,
     ScheduleRecord,
 )
+from discoverybot_client.errors import NotFoundError, WaitTimeoutError
 from discoverybot_client.params import (
     ChangeTypes,
     DatasetChanges,
@@ -31,7 +34,7 @@ from discoverybot_client.params import (
     ScheduleFilters,
 )
 from discoverybot_client.records import NEW_JOB
-from discoverybot_client.rules import GRACE, Deadline, given, idempotent, order, segment, sent
+from discoverybot_client.rules import AWAY, GRACE, Deadline, given, idempotent, order, segment, sent
 
 from .bound import Bound, Resource
 from .jobs import Job
@@ -41,6 +44,8 @@ from .transport import Transport
 _MANY = 1000
 #: Seconds that the gateway waits for a change.
 _WAIT = 30
+#: Seconds between two looks at a run that is not decided, and the states of such runs.
+_LOOK, _UNDECIDED = 0.5, frozenset({"planned", "paused"})
 
 
 class Schedule(Bound, ScheduleRecord):
@@ -194,6 +199,26 @@ class Dataset(Bound, DatasetRecord):
     def run(self, job_id: str) -> DatasetRun:
         """The run of this job. Raises `NotFoundError`."""
         return DatasetRun({"job_id": job_id}, self._transport, self).refresh()
+
+    def wait_for(self, job: Job | str, timeout: float | None = 60.0) -> DatasetRun:
+        """What this crawl has done to it, once that is decided: its changes are `published`, or why there are none.
+        That is up to a few seconds after the job has ended. `timeout` is for all of it, in seconds: raises
+        `WaitTimeoutError` after that.
+        """
+        waited = job if isinstance(job, Job) else Job({"job_id": job}, self._transport)
+        deadline = Deadline(timeout)
+        waited.wait(timeout)
+        while True:
+            # until its items are compared there is no such run
+            with suppress(NotFoundError, *AWAY):
+                run = self.run(waited.id)
+                if run.state not in _UNDECIDED:
+                    return run
+            if deadline.is_over():
+                raise WaitTimeoutError(
+                    f"dataset {self.name} has no run of job {waited.id} after {timeout} seconds", waited
+                )
+            time.sleep(deadline.within(_LOOK))
 
     def health(self) -> DatasetHealth:
         """How the last run compares with what is usual."""
