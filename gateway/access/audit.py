@@ -29,6 +29,8 @@ from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, mongo_error
 
 
 class AuditKind(StrEnum):
+    """The kinds of entries of the audit log."""
+
     CALL = "call"
     #: Failed logins, with a wrong key, token or session: one entry per address and hour.
     LOGIN_FAILED = "login_failed"

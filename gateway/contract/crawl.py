@@ -259,7 +259,8 @@ class DatasetOrder(DatasetOptions, frozen=True):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string", "pattern": DATASET_NAME}, handler(core)]}
+        choices = [{"type": "string", "pattern": DATASET_NAME}, handler(core)]
+        return {"anyOf": choices, "description": cls.__doc__ or ""}
 
     @property
     def options(self) -> dict[str, Any]:
@@ -432,6 +433,8 @@ class Egg(NamedTuple):
 
 
 class PaginationType(StrEnum):
+    """How a site's results lead to their next page."""
+
     NEXT_LINK = "next_link"
     PAGE_PARAM = "page_param"
     INFINITE_SCROLL = "infinite_scroll"

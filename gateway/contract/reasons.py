@@ -15,6 +15,8 @@ MISFITS = r"unexpected keyword|missing \d+ required|positional arguments? but|mu
 
 
 class Reason(StrEnum):
+    """Why a job ended, waits, or failed."""
+
     # --- the crawl ended by itself
     COMPLETED = "completed"
     #: The crawl has reached the number of pages or items that was asked for.

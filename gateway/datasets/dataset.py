@@ -193,6 +193,8 @@ class ItemChange(BaseModel, populate_by_name=True, extra="ignore"):
 
 
 class RunState(StrEnum):
+    """What has become of a run's items in a dataset."""
+
     #: Its changes are being written; nobody sees them yet.
     PLANNED = "planned"
     PUBLISHED = "published"

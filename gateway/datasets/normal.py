@@ -56,6 +56,8 @@ _MAIN_TYPE = 0.5
 
 
 class Stage(StrEnum):
+    """How far what is normal for a dataset has been learned."""
+
     #: Too few runs are known: there are no findings.
     LEARNING = "learning"
     #: Enough runs are known for findings, but findings do not hold a run yet.
@@ -307,6 +309,8 @@ def _share(count: int, of: int) -> float:
 
 
 class Measure(StrEnum):
+    """What is compared with what is normal for a dataset."""
+
     ITEMS = "items"
     SECONDS = "seconds"
     #: The share of failed requests, and of refused responses.

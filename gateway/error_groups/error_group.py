@@ -21,6 +21,8 @@ DAYS_KEPT, RUNS_KEPT = 90, 50
 
 
 class ErrorGroupState(StrEnum):
+    """Whether an error is open."""
+
     OPEN = "open"
     #: A user has marked it as resolved. It is open again once it occurs in a run that began later.
     RESOLVED = "resolved"

@@ -37,6 +37,8 @@ def _place(text: str) -> str:
 
 
 class ExportWhat(StrEnum):
+    """What is exported: all items, or what a run has changed."""
+
     #: All items after the run: those of the dataset, or of the run if there is no dataset.
     SNAPSHOT = "snapshot"
     #: The changes that the run has made in the dataset.

@@ -42,6 +42,8 @@ MOST_NAMED = 20
 
 
 class Action(StrEnum):
+    """What can be done to many jobs at once."""
+
     CANCEL = "cancel"
     RETRY = "retry"
     DELETE = "delete"

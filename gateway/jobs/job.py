@@ -175,6 +175,8 @@ def occurrence_id(schedule_id: str, at: datetime) -> str:
 
 # --- the job itself: its states, and how it moves between them
 class JobStatus(StrEnum):
+    """The state of a job."""
+
     SCHEDULED = "scheduled"
     PENDING = "pending"
     RUNNING = "running"
@@ -761,6 +763,8 @@ def new_job_id() -> str:
 
 # --- the run model: a job's statuses and id, under the names that are used for runs of sites
 class RunStatus(StrEnum):
+    """The state of a run, in the words of the sites' routes."""
+
     QUEUED = "queued"
     RUNNING = "running"
     SUCCEEDED = "succeeded"

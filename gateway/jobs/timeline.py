@@ -11,6 +11,8 @@ from gateway.jobs.job import Attempt, Job, JobStatus, PastStep, StepKind, Waitin
 
 
 class MomentKind(StrEnum):
+    """What can happen to a job."""
+
     SUBMITTED = "submitted"
     #: It waits for its start time.
     SCHEDULED = "scheduled"

@@ -36,6 +36,8 @@ class CatchUp(StrEnum):
 
 
 class ScheduleState(StrEnum):
+    """Whether a schedule runs crawls."""
+
     ACTIVE = "active"
     PAUSED = "paused"
     #: Cancelled, or its end date or number of runs is reached.
@@ -116,6 +118,8 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
 
 
 class LedgerKind(StrEnum):
+    """What came of a time of a schedule."""
+
     FIRED = "fired"
     SKIPPED = "skipped"
     MISSED = "missed"

@@ -30,6 +30,8 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
 class AlertMeasure(StrEnum):
+    """What an alert's rule measures."""
+
     # --- of a run that has ended
     #: 1 for a run that ended in `error`, else 0.
     FAILED = "failed"
@@ -112,6 +114,8 @@ _BROUGHT = {
 
 
 class AlertCondition(BaseModel, extra="forbid", frozen=True):
+    """What is measured, and from which value on there is an alert."""
+
     measure: AlertMeasure
     above: Annotated[float, Field(ge=0, le=1e12)] | None = None
     below: Annotated[float, Field(gt=0, le=1e12)] | None = None

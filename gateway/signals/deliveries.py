@@ -33,6 +33,8 @@ _NAMESPACE = uuid.UUID("3b8f4a2e-5d0c-4a6e-9d3b-7c1f0e2a9b64")
 
 
 class DeliveryState(StrEnum):
+    """What has become of a call."""
+
     #: A call is still to be made, the first or a repeated one.
     PENDING = "pending"
     DELIVERED = "delivered"

@@ -27,6 +27,8 @@ _NAMESPACE = uuid.UUID("a6a9c0de-52f1-4d47-8f1d-2b1c5f0f6d11")
 
 
 class EventType(StrEnum):
+    """The events that endpoints can be called with."""
+
     JOB_STARTED = "job.started"
     JOB_PAUSED = "job.paused"
     #: An attempt failed, and is repeated.

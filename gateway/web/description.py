@@ -13,6 +13,7 @@ from gateway.access.keys import Scope
 from gateway.web import errors
 from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
 from gateway.web.authorisation import scope_of
+from gateway.web.field_descriptions import describe_fields
 from gateway.web.schemas.firecrawl import FirecrawlProblem
 from gateway.web.schemas.stream import stream_schemas
 
@@ -41,6 +42,9 @@ class DescribedAPI(FastAPI):
         components["schemas"] = dict(
             sorted({**stream_schemas(), **_REFUSAL, **components["schemas"], **errors.schemas()}.items())
         )
+        # pydantic's own, which says nothing of itself
+        components["schemas"]["JsonValue"]["description"] = "Any JSON."
+        describe_fields(components["schemas"])
         components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
         # declared once for all operations: for an operation with a declaration of its own, generators require a key
         document["security"] = [{_SCHEME: []}, {_SESSION: []}, {}]

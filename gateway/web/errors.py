@@ -42,8 +42,10 @@ _MOST_PROBLEMS = 20
 
 
 class WrongField(BaseModel):
-    field: str
-    message: str
+    """A field that is wrong, and why."""
+
+    field: str = Field(description="Its name, with those around it: `start_urls.0`.")
+    message: str = Field(description="What is wrong with it, for people.")
 
 
 class ProblemDetail(BaseModel, extra="allow"):
@@ -58,6 +60,8 @@ class ProblemDetail(BaseModel, extra="allow"):
 
 
 class ErrorBody(BaseModel):
+    """What is wrong, for programs (`code`, `detail`) and for people (`message`)."""
+
     code: str = Field(description="Stable, for programs. Later releases may have more.", examples=["job_not_found"])
     message: str = Field(description="For people.", examples=["there is no job '5f0c…'"])
     detail: ProblemDetail | None = Field(description="`null` if there is no more to say.")
@@ -102,6 +106,7 @@ def schemas() -> dict[str, Any]:
     known = open_schema({"$ref": _REFERENCE.format(model="ErrorCode")})
     body["code"] = {**known, "description": code["description"]}
     codes = {"type": "string", "title": "ErrorCode", "enum": sorted(all_codes()), "examples": code["examples"]}
+    codes["description"] = "What is wrong, for programs."
     return {**parts, "ErrorCode": codes, "Problem": described}
 
 

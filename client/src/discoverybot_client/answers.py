@@ -92,8 +92,11 @@ class JobRecord(Record):
     _names = ("job_id",)
     _shows = ("status",)
     job_id: str
+    """The job's id."""
     status: JobStatus
+    """Its status."""
     spider: str | None
+    """The spider's name."""
     version: str | None
     """The version of the spider's project; null for the project `default`."""
     max_items: int | None
@@ -103,6 +106,7 @@ class JobRecord(Record):
     spider_job_id: str | None
     """`<job>-<attempt>`: the attempt's name in Scrapyd."""
     node: str | None
+    """The node's name."""
     waiting_reason: str | None
     """Why the job has not started; only for pending jobs. `disk_full`: the nodes that could run it have no
     room. `site_busy`, `previous_run`: it waits for the end of another run.
@@ -122,14 +126,23 @@ class JobRecord(Record):
     trigger: Trigger | None
     """For a run of a site: whether a person or its schedule asked for it."""
     requested_pages: int
+    """Pages that were asked for."""
     completed_pages: int
+    """Pages that were fetched."""
     items_count: int
+    """Items that were scraped."""
     errors_count: int
+    """Errors in the log."""
     pages_per_s: float
+    """Pages per second."""
     created_at: datetime | None
+    """When it was made."""
     started_at: datetime | None
+    """When it began; `null` before that."""
     finished_at: datetime | None
+    """When it ended; `null` while it goes on."""
     cancel_requested_at: datetime | None
+    """When it was asked to cancel it; `null` if it was not."""
     pause_requested_at: datetime | None
     """Null again once the job is resumed."""
     expires_at: datetime | None
@@ -144,28 +157,39 @@ class JobRecord(Record):
     dead: bool
     """Whether it is a dead letter: it failed and has no retries left."""
     kind: Literal["job"]
+    """Of which kind it is."""
     user_id: str | None
+    """The user whose it is."""
     spec: CrawlSpec | None
+    """What was asked for."""
     tags: list[str] | None
+    """Words by which it is found."""
     priority: int | None
+    """Of those that wait, the highest begins first."""
     max_retries: int | None
+    """How often it is tried again at most."""
     failures: int | None
     """How many attempts failed, those that their node did not start included."""
     webhooks: list[str] | None
+    """What is called with its events."""
     webhooks_delivered: list[str] | None
     """The webhooks that were called successfully."""
     webhook_message: str | None
     """Why the last call of the other webhooks failed."""
     retry_of: str | None
+    """The job that this one tries again."""
     target: TargetRun | None
     """For a run of a target: what the message to the worker said."""
     correlation_id: str | None
     """The id of the request that asked for the job."""
     updated_at: datetime | None
+    """When it was changed last."""
     attempts: list[Attempt] | None
     """The newest ones: at least 100, if there are as many."""
     logs_url: str | None
+    """Where its log is."""
     items_url: str | None
+    """Where its items are."""
     files_url: str | None
     page_url: str | None
     """The job's page in the console, for people."""
@@ -195,22 +219,35 @@ class CrawlSpec(Record):
     """The work of a crawl: everything that changes which pages it fetches or which items it finds."""
 
     project: str | None
+    """The project of the spider."""
     version: str | None
+    """The version."""
     replaced: int | None
     spider: str
+    """The spider's name."""
     start_urls: list[str]
+    """Where the crawl begins."""
     depth: int | None
+    """How many links away from the start URLs is crawled."""
     params: dict[str, Any] | None
+    """The spider's own parameters."""
     max_pages: int | None
+    """After so many pages it ends."""
     max_items: int | None
+    """After so many items it ends."""
     timeout: int | None
+    """After so many seconds it ends."""
     ignore_cache: bool | None
+    """Whether it is crawled although there is such a crawl."""
     fetch: FetchOptionsRecord | None
     expect: ExpectRecord | None
     settings: dict[str, Any] | None
+    """Settings of Scrapy."""
     env: dict[str, str] | None
     site: str | None
+    """The name of the site that is searched."""
     dataset: str | dict[str, Any] | None
+    """The dataset that its items go into."""
     site_rate_limit: str | None
 
 
@@ -270,19 +307,31 @@ class TargetRun(Record):
 
 
 class Attempt(Record):
+    """An attempt of a job: the node that ran it, when, and how it ended."""
+
     attempt: int
+    """The number of the attempt, from 1 on."""
     spider_job_id: str
     node: str
+    """The node's name."""
     status: JobStatus | None
+    """Its status."""
     reason: str | None
+    """Why it is so."""
     message: str | None
+    """What has happened, for people."""
     dispatched_at: datetime
+    """When a node was given it."""
     started_at: datetime | None
+    """When it began; `null` before that."""
     ended_at: datetime | None
+    """When it ended."""
     log_bytes: int | None
     """The size of the attempt's log; known once it has ended."""
     progress: Progress | None
+    """How far it is."""
     exit: ProcessExit | None
+    """How its process ended."""
     filled: dict[str, int] | None
     """How many of its items have each field that `expect` names; null without any, or before its end."""
     stats: dict[str, Any]
@@ -290,20 +339,32 @@ class Attempt(Record):
 
 
 class Progress(Record):
+    """How far a crawl is."""
+
     requested_pages: int | None
+    """Pages that were asked for."""
     completed_pages: int | None
+    """Pages that were fetched."""
     items_count: int | None
+    """Items that were scraped."""
     errors_count: int | None
+    """Errors in the log."""
     answered_2xx: int | None
+    """Answers with a status of 200 to 299."""
     answered_3xx: int | None
+    """Answers with a status of 300 to 399."""
     answered_4xx: int | None
+    """Answers with a status of 400 to 499."""
     answered_5xx: int | None
+    """Answers with a status of 500 to 599."""
     pages_per_s: float | None
+    """Pages per second."""
     can_go_on: bool | None
     """Whether the crawl goes on where it is if it is interrupted or paused."""
     hosts: list[str] | None
     """The hosts that it has asked, at most the first 20. A stream's events leave them out."""
     at: datetime | None
+    """When it was."""
 
 
 class ProcessExit(Record):
@@ -339,6 +400,7 @@ class Files(Record):
     count: int
     """How many files were kept."""
     bytes: int
+    """How many bytes."""
     refused_count: int
     """How many were not: too large, too many, or no files at all."""
     refused: list[dict[str, str]]
@@ -365,20 +427,29 @@ class ScheduleRecord(Record):
     schedule_id: str
     """The schedule's id. It can be used in place of a job's id."""
     user_id: str
+    """The user whose it is."""
     name: str | None
+    """Its name."""
     state: ScheduleState
+    """Its state."""
     message: str | None
     """Why it ended."""
     interval: str
+    """How often it runs: a cron expression, `@daily` and its like, or `every 15m`."""
     timezone: str
+    """The IANA name of the time zone of its times."""
     schedule_at: datetime
     """No run before this time; intervals are counted from it."""
     ends_at: datetime | None
+    """After this time there are no more runs."""
     jitter: float | None
     """Null: the default, 0.1 for `every` and 0 for cron."""
     overlap: Overlap
+    """What is done if the run before still goes on."""
     catch_up: CatchUp
+    """What is done about runs that were missed."""
     max_runs: int | None
+    """After so many runs it ends."""
     next_run: datetime | None
     """The next run, with jitter; null unless the schedule is active."""
     runs: int
@@ -393,15 +464,22 @@ class ScheduleRecord(Record):
     start_urls: list[str]
     """The first 10 start URLs."""
     start_urls_count: int
+    """How many start URLs it has."""
     tags: list[str]
+    """Words by which it is found."""
     site: str | None
     """The site that the schedule, or the schedule's target, belongs to."""
     target: str | None
     created_at: datetime
+    """When it was made."""
     updated_at: datetime
+    """When it was changed last."""
     status_url: str
+    """Where its state is."""
     logs_url: str
+    """Where its log is."""
     items_url: str
+    """Where its items are."""
     page_url: str
     """The schedule's page in the console, for people."""
     crawl: CrawlOrder | None
@@ -412,27 +490,42 @@ class CrawlOrder(Record):
     """What each run does."""
 
     project: str
+    """The project of the spider."""
     version: str | None
     """Null: each run uses the latest version at its time."""
     spider: str
+    """The spider's name."""
     start_urls: list[str]
+    """Where the crawl begins."""
     depth: int | None
+    """How many links away from the start URLs is crawled."""
     params: dict[str, Any]
+    """The spider's own parameters."""
     max_pages: int | None
+    """After so many pages it ends."""
     max_items: int | None
+    """After so many items it ends."""
     timeout: int
+    """After so many seconds it ends."""
     ignore_cache: bool
+    """Whether it is crawled although there is such a crawl."""
     fetch: FetchOptionsRecord | None
     expect: ExpectRecord | None
     """What the crawl must find; a crawl that finds less is `partial`."""
     settings: dict[str, Any]
+    """Settings of Scrapy."""
     env: dict[str, str]
     """Without the values."""
     dataset: str | dict[str, Any] | None
+    """The dataset that its items go into."""
     max_retries: int
+    """How often it is tried again at most."""
     priority: int
+    """Of those that wait, the highest begins first."""
     tags: list[str]
+    """Words by which it is found."""
     webhooks: list[str]
+    """What is called with its events."""
 
 
 class SpiderRecord(Record):
@@ -446,7 +539,9 @@ class SpiderRecord(Record):
     latest: bool
     """Whether a crawl that names no version runs this one."""
     name: str
+    """Its name."""
     description: str
+    """What it is for, in a few words."""
     params_schema: dict[str, Any] | None
     """JSON Schema of `params`; null: any parameters that are strings."""
     allowed_domains: list[str]
@@ -484,7 +579,9 @@ class DatasetRecord(Record):
 
     _names = ("user_id", "name")
     name: str
+    """Its name."""
     user_id: str
+    """The user whose it is."""
     key: list[str]
     """Empty: the canonical `url`, or the content of items without one."""
     ignore: list[str]
@@ -509,8 +606,11 @@ class DatasetRecord(Record):
     complete_at: datetime | None
     """When the last complete run had ended."""
     created_at: datetime
+    """When it was made."""
     updated_at: datetime
+    """When it was changed last."""
     page_url: str
+    """Its page in the console."""
 
 
 class ExportOrderRecord(Record):
@@ -519,6 +619,7 @@ class ExportOrderRecord(Record):
     to: str
     """`s3://bucket/prefix`, `file:///folder`, or a folder below the first of `EXPORT_TO`."""
     format: Literal["jsonl", "csv", "xlsx", "parquet"]
+    """How it is written."""
     what: ExportWhat | None
     each: Literal["run"] | None
     """When it is written: after each run."""
@@ -530,11 +631,14 @@ class DatasetItem(Record):
     _shows = ("key", "seq")
     key_hash: str
     key: dict[str, Any]
+    """What tells it from others."""
     item: dict[str, Any]
     seq: int
     """The change that made it what it is. Apply only changes with a higher `seq` to it."""
     run: str
+    """The job of the run."""
     first_seen: datetime
+    """When it was seen first."""
     changed_at: datetime
     removed: bool
 
@@ -549,11 +653,13 @@ class Change(Record):
     seq: int
     """The change's number: changes are in this order. Numbers may be missing."""
     type: Literal["new", "changed", "removed"]
+    """Its type."""
     deleted: bool
     """Whether the item is gone, for programs that have a column for that."""
     key_hash: str
     """The hash of the item's key, the same in all its changes."""
     key: dict[str, Any]
+    """What tells it from others."""
     item: dict[str, Any]
     """The item; of a removed one the last that was known."""
     changes: dict[str, ChangedField] | None
@@ -561,10 +667,14 @@ class Change(Record):
     run: str
     """The job that found it."""
     at: datetime
+    """When it was."""
     first_seen: datetime
+    """When it was seen first."""
 
 
 class ChangedField(Record):
+    """A field's values before and after a change."""
+
     previous: Any
     current: Any
 
@@ -575,11 +685,15 @@ class DatasetRunRecord(Record):
     _names = ("job_id",)
     _shows = ("state",)
     job_id: str
+    """The job's id."""
     state: RunState
+    """Its state."""
     incomplete: Incomplete | None
     """Why it removes nothing; null for a complete run."""
     started_at: datetime
+    """When it began; `null` before that."""
     ended_at: datetime
+    """When it ended."""
     counts: RunCounts
     first_seq: int | None
     last_seq: int | None
@@ -590,17 +704,22 @@ class DatasetRunRecord(Record):
     schema_breaks: list[SchemaBreak]
     """Why items are set apart: by field and rule, the first 20."""
     message: str | None
+    """What has happened, for people."""
     accepted_by: str | None
+    """Who has accepted it."""
     rejected_by: str | None
+    """Who has rejected it."""
     exports: list[RunExport]
     """The outcomes of the dataset's exports of this run."""
     page_url: str
+    """Its page in the console."""
 
 
 class RunCounts(Record):
     """How many items a run changes, or would change if it were published."""
 
     items: int | None
+    """Items."""
     new: int | None
     changed: int | None
     removed: int | None
@@ -616,20 +735,26 @@ class StoredFinding(Record):
 
     code: str
     field: str | None
+    """The field's name."""
     type: str | None
+    """Its type."""
     normal: float | None
     here: float | None
     holds: bool | None
     message: str
+    """What has happened, for people."""
 
 
 class SchemaBreak(Record):
     """One way in which items of a run break the dataset's schema."""
 
     field: str | None
+    """The field's name."""
     rule: str
     items: int | None
+    """Items."""
     message: str
+    """What has happened, for people."""
     example: str
 
 
@@ -637,8 +762,10 @@ class RunExport(Record):
     """The outcome of one export of a run."""
 
     to: str
+    """To what or to whom."""
     what: ExportWhat
     format: str
+    """How it is written."""
     rows: int | None
     written_at: datetime | None
     problem: str | None
@@ -657,8 +784,11 @@ class DatasetHealth(Record):
 
 
 class DatasetMeasure(Record):
+    """A measure of the last run, and what is normal."""
+
     measure: Measure
     field: str | None
+    """The field's name."""
     value: float
     """Of the run."""
     normal: float
@@ -675,21 +805,30 @@ class EndpointRecord(Record):
     _names = ("endpoint_id",)
     _shows = ("url",)
     endpoint_id: str
+    """The endpoint's id."""
     user_id: str
+    """The user whose it is."""
     url: str
+    """Its URL."""
     description: str | None
+    """What it is for, in a few words."""
     events: list[str]
     """Empty: all of them."""
     filter: EndpointFilterRecord
+    """Only what this fits."""
     format: EndpointFormat
+    """How it is written."""
     all_users: bool
+    """Whether it is for the crawls of all users."""
     paused: bool
+    """Whether it is paused."""
     disabled_at: datetime | None
     """Since when the platform calls it no more."""
     disabled_reason: str | None
     failing_since: datetime | None
     """Since when every call has failed."""
     created_at: datetime
+    """When it was made."""
     secret: str | None
     """The secret that signs calls; `GET …/secret` shows it again. `null` with the format `apprise`."""
 
@@ -698,12 +837,19 @@ class EndpointFilterRecord(Record):
     """Which crawls the endpoint receives events of. A crawl must have one of the values of each given field."""
 
     projects: list[str] | None
+    """The projects."""
     spiders: list[str] | None
+    """The spiders."""
     sites: list[str] | None
+    """The sites."""
     datasets: list[str] | None
+    """Only of these datasets."""
     schedules: list[str] | None
+    """The schedules."""
     tags: list[str] | None
+    """Words by which it is found."""
     users: list[str] | None
+    """The users."""
 
 
 class DeliveryRecord(Record):
@@ -715,9 +861,11 @@ class DeliveryRecord(Record):
     message_id: str
     """The `webhook-id` of each of its calls."""
     type: str
+    """Its type."""
     endpoint_id: str | None
     """`null` for a webhook that was named with the crawl."""
     job_id: str | None
+    """The job's id."""
     url: str
     """The endpoint's URL at the time of the event."""
     state: DeliveryState
@@ -725,7 +873,9 @@ class DeliveryRecord(Record):
     endpoint was paused or disabled.
     """
     created_at: datetime
+    """When it was made."""
     next_try: datetime | None
+    """When it is tried next."""
     tries: int
     """Since it was made, or since it was last sent again."""
     calls: list[DeliveryTry]
@@ -735,7 +885,10 @@ class DeliveryRecord(Record):
 
 
 class DeliveryTry(Record):
+    """A try of a call, and its answer."""
+
     at: datetime
+    """When it was."""
     seconds: float
     status: int | None
     """Of the answer, if there was one."""
@@ -752,18 +905,22 @@ class AlertRecord(Record):
     _shows = ("rule", "group", "firing")
     alert_id: str
     rule_id: str
+    """The rule's id."""
     rule: str
     """The rule's name."""
     user_id: str
     """The user; empty for an alert about the platform."""
     group_by: Grouping
+    """What there is an alert for each of."""
     group: str
+    """Of which of these it is."""
     firing: bool
     since: datetime | None
     """Since when it is so, or was at last."""
     until: datetime | None
     """When it ended."""
     message: str
+    """What has happened, for people."""
     job_id: str | None
     """The last run that it is about."""
     told: bool
@@ -775,9 +932,12 @@ class AlertRecord(Record):
 
 
 class PastAlert(Record):
+    """A time at which an alert fired before."""
+
     since: datetime
     until: datetime
     message: str
+    """What has happened, for people."""
 
 
 class AlertRuleRecord(Record):
@@ -786,32 +946,45 @@ class AlertRuleRecord(Record):
     _names = ("rule_id",)
     _shows = ("name",)
     rule_id: str
+    """The rule's id."""
     user_id: str
     """Empty for one that everybody has."""
     name: str
+    """Its name."""
     when: AlertConditionRecord
+    """What is measured, and from which value on there is an alert."""
     filter: EndpointFilterRecord
+    """Only what this fits."""
     group_by: Grouping
+    """What there is an alert for each of."""
     to: list[str]
+    """To what or to whom."""
     quiet: QuietHoursRecord | None
+    """The hours in which nobody is called."""
     silenced_until: datetime | None
     """`null` unless it is silenced now."""
     remind_seconds: float | None
     paused: bool
+    """Whether it is paused."""
     all_users: bool
+    """Whether it is for the crawls of all users."""
     builtin: str | None
     """The built-in rule that this is, or is a version of."""
     is_changed: bool
     """Whether this is a form of one that everybody has; deleting it takes it back."""
     created_at: datetime
+    """When it was made."""
 
 
 class AlertConditionRecord(Record):
+    """What is measured, and from which value on there is an alert."""
+
     measure: AlertMeasure
     above: float | None
     below: float | None
     of_usual: int | None
     runs: int | None
+    """Runs."""
     for_seconds: float | None
 
 
@@ -821,6 +994,7 @@ class QuietHoursRecord(Record):
     since: str
     until: str
     timezone: str | None
+    """The IANA name of the time zone of its times."""
 
 
 class AlertRulePreview(Record):
@@ -830,6 +1004,7 @@ class AlertRulePreview(Record):
     since: datetime
     """From when on runs were looked at: later than asked for if there are many."""
     runs: int
+    """Runs."""
     count: int
     """How often it would have fired."""
     incidents: list[AlertIncident]
@@ -837,12 +1012,17 @@ class AlertRulePreview(Record):
 
 
 class AlertIncident(Record):
+    """When a rule would have found something, and what."""
+
     group_by: Grouping
+    """What there is an alert for each of."""
     group: str
+    """Of which of these it is."""
     since: datetime
     until: datetime | None
     """`null` while it lasts."""
     message: str
+    """What has happened, for people."""
 
 
 class ErrorGroupRecord(Record):
@@ -865,11 +1045,17 @@ class ErrorGroupRecord(Record):
     message: str
     """The message, with `<number>`, `<text>`, `<url>` … for values that differ."""
     user_id: str
+    """The user whose it is."""
     project: str
+    """The project of the spider."""
     spider: str
+    """The spider's name."""
     state: ErrorGroupState
+    """Its state."""
     first_seen: ErrorGroupRun
+    """When it was seen first."""
     last_seen: ErrorGroupRun
+    """When it was seen last."""
     runs: int
     """How many runs have had it."""
     count: int
@@ -900,6 +1086,7 @@ class ErrorGroupRun(Record):
     """A run with errors of the group."""
 
     job_id: str
+    """The job's id."""
     version: str | None
     """The project's version; `null` if the crawl named none."""
     at: datetime
@@ -909,22 +1096,29 @@ class ErrorGroupRun(Record):
 
 
 class ErrorGroupDay(Record):
+    """How often an error came on a day."""
+
     day: date
     """The day, by UTC."""
     runs: int
+    """Runs."""
     count: int
+    """How often."""
 
 
 class ErrorGroupExample(Record):
     """The first error of the group in the last run."""
 
     job_id: str
+    """The job's id."""
     attempt: int
+    """The number of the attempt, from 1 on."""
     text: str
     """The message with its values, up to 500 characters."""
     url: str
     """The page that it is about; empty if that is not known."""
     at: datetime | None
+    """When it was."""
     position: str | None
     """Where its line begins in the log: the `from` of `GET /jobs/{job_id}/logs/lines`."""
 
@@ -933,6 +1127,7 @@ class ErrorGroupMarkedRun(Record):
     """A run of the group's spider, and what it means for the group."""
 
     job_id: str
+    """The job's id."""
     version: str | None
     """The project's version; `null` if the crawl named none."""
     at: datetime
@@ -968,6 +1163,7 @@ class JobErrorRecord(Record):
     count: int
     """How often it occurred in this run."""
     first_seen: ErrorGroupRun | None
+    """When it was seen first."""
     runs: int
     """How many runs have had it, if this is known."""
     example: ErrorGroupExample
@@ -983,9 +1179,13 @@ class DeadLetterRecord(Record):
     run_id: str | None
     """The run's id, if the job is a run of a site."""
     user_id: str
+    """The user whose it is."""
     project: str
+    """The project of the spider."""
     spider: str
+    """The spider's name."""
     site: str | None
+    """The name of the site that is searched."""
     start_urls: list[str]
     """The first ten start URLs."""
     message: str | None
@@ -993,10 +1193,15 @@ class DeadLetterRecord(Record):
     attempts: int
     """The number of its attempts."""
     created_at: datetime
+    """When it was made."""
     finished_at: datetime | None
+    """When it ended; `null` while it goes on."""
     retry_of: str | None
+    """The job that this one tries again."""
     job_url: str
+    """Where the job is."""
     logs_url: str
+    """Where its log is."""
 
 
 class RequestRecord(Record):
@@ -1036,16 +1241,21 @@ class Moment(Record):
 
     _shows = ("at", "kind")
     at: datetime
+    """When it was."""
     kind: MomentKind
+    """Of which kind it is."""
     until: datetime | None
     """The end of what lasts: `scheduled`, `waiting`, `started`, `paused`. Null if it goes on."""
     attempt: int | None
+    """The number of the attempt, from 1 on."""
     node: str | None
+    """The node's name."""
     reason: str | None
     """Why it waits; null until a worker has looked at it, as in `GET /jobs/{job_id}/status`."""
     status: JobStatus | None
     """Of the attempt, or of the job."""
     message: str | None
+    """What has happened, for people."""
     by: str | None
     """The user who asked for it; null while there are no keys."""
 
@@ -1073,6 +1283,8 @@ class FieldCoverage(Record):
 
 
 class CoveredField(Record):
+    """How full a field of a job's items is, and with which types."""
+
     name: str
     """For a field of an object, both names with a dot between them."""
     path: list[str]
@@ -1092,8 +1304,12 @@ class CoveredField(Record):
 
 
 class CoveredRun(Record):
+    """The run that a job's fields are compared with."""
+
     job_id: str
+    """The job's id."""
     finished_at: datetime | None
+    """When it ended; `null` while it goes on."""
     counted: int
     """How many of its items were counted."""
 
@@ -1129,7 +1345,10 @@ class ItemDifferences(Record):
 
 
 class ItemDifference(Record):
+    """An item that is new, changed or gone."""
+
     type: Literal["new", "changed", "removed"]
+    """Its type."""
     key: dict[str, Any]
     """Empty for an item without `url`, which is compared by all of its content."""
     item: dict[str, Any]
@@ -1157,6 +1376,7 @@ class Occurrence(Record):
 
     _shows = ("kind", "due", "job_id")
     kind: LedgerKind
+    """Of which kind it is."""
     trigger: Trigger
     """`manual`: somebody asked for the run, beside the occurrences."""
     job_id: str | None
@@ -1164,12 +1384,17 @@ class Occurrence(Record):
     status: JobStatus | None
     """The job's; null if there was no run, or if it was deleted."""
     at: datetime
+    """When it was."""
     due: datetime
+    """When it was to begin."""
     recorded_at: datetime
+    """When it was written down."""
     late_by_seconds: float
+    """How many seconds after its time it began."""
     missed: int
     """How many other occurrences this run makes up for, or were missed together with this one."""
     reason: str | None
+    """Why it is so."""
     rev: int
     """The revision of the schedule that the decision was made by."""
 
@@ -1197,10 +1422,12 @@ class PreviewProblem(Record):
     """Why `POST /crawl` would refuse the request: its status and its error."""
 
     status: int
+    """Its status."""
     code: str
     field: str | None
     """The wrong field, if one is."""
     message: str
+    """What has happened, for people."""
     detail: Any
 
 
@@ -1236,13 +1463,20 @@ class PreviewedSchedule(Record):
     """The requested timing, with defaults for the fields that were left out."""
 
     interval: str | None
+    """How often it runs: a cron expression, `@daily` and its like, or `every 15m`."""
     timezone: str
+    """The IANA name of the time zone of its times."""
     schedule_at: datetime | None
     ends_at: datetime | None
+    """After this time there are no more runs."""
     jitter: float
+    """The share of the gap to the next run by which runs are moved at most."""
     overlap: Overlap
+    """What is done if the run before still goes on."""
     catch_up: CatchUp
+    """What is done about runs that were missed."""
     max_runs: int | None
+    """After so many runs it ends."""
 
 
 class BulkReport(Record):
@@ -1268,9 +1502,13 @@ class BulkReport(Record):
 
 
 class BulkRefusal(Record):
+    """A job with which that could not be done, and why."""
+
     job_id: str
+    """The job's id."""
     code: str
     message: str
+    """What has happened, for people."""
 
 
 class RunDays(Record):
@@ -1289,14 +1527,20 @@ class RunSums(Record):
     runs: int
     """How many have ended; with which status, the next four say."""
     finished: int
+    """How many finished."""
     partial: int
+    """How many were partial."""
     error: int
     cancelled: int
+    """How many were cancelled."""
     success_rate: float | None
     """The share of finished and partial ones among those that were not cancelled; null without such."""
     pages: int
+    """Pages."""
     items: int
+    """Items."""
     errors: int
+    """Errors."""
     error_share: float | None
     """Errors among pages and errors; null if there are neither."""
     median_seconds: float | None
@@ -1304,17 +1548,25 @@ class RunSums(Record):
 
 
 class RunDay(Record):
+    """How the runs of a day went."""
+
     runs: int
     """How many have ended; with which status, the next four say."""
     finished: int
+    """How many finished."""
     partial: int
+    """How many were partial."""
     error: int
     cancelled: int
+    """How many were cancelled."""
     success_rate: float | None
     """The share of finished and partial ones among those that were not cancelled; null without such."""
     pages: int
+    """Pages."""
     items: int
+    """Items."""
     errors: int
+    """Errors."""
     error_share: float | None
     """Errors among pages and errors; null if there are neither."""
     median_seconds: float | None
@@ -1329,11 +1581,15 @@ class SiteRecord(Record):
     _names = ("name",)
     _shows = ("enabled",)
     name: str
+    """Its name."""
     number: int
     """The site's number: `website_id` in messages, `site_schedule_id` in run records."""
     enabled: bool
+    """Whether it is searched at its times."""
     project: str
+    """The project of the spider."""
     spider: str
+    """The spider's name."""
     search_url: str
     requires_playwright: bool
     pagination_type: PaginationType
@@ -1342,6 +1598,7 @@ class SiteRecord(Record):
     min_pause_seconds: float
     max_pause_seconds: float
     max_retries: int
+    """How often it is tried again at most."""
     rate_limit: str | None
     allow_overlap: bool
     payload: dict[str, Any]
@@ -1360,7 +1617,9 @@ class SiteRecord(Record):
     next_run_at: datetime | None
     """The next run by its schedule; null if the site is disabled or its search URL needs words."""
     created_at: datetime
+    """When it was made."""
     updated_at: datetime
+    """When it was changed last."""
 
 
 class TargetRecord(Record):
@@ -1369,14 +1628,18 @@ class TargetRecord(Record):
     _names = ("id",)
     _shows = ("site", "keywords")
     id: str
+    """Its id."""
     number: int
     """The target's number: `target_id` in messages. It can be used instead of the id in every path."""
     site: str
+    """The name of the site that is searched."""
     keywords: str
     location: str
     frequency: int | str | None
     timezone: str
+    """The IANA name of the time zone of its times."""
     enabled: bool
+    """Whether it is searched at its times."""
     results_wanted: int | None
     is_remote: bool | None
     schedule_id: str
@@ -1386,7 +1649,9 @@ class TargetRecord(Record):
     next_run: datetime | None
     """Null if it or its site is disabled."""
     created_at: datetime
+    """When it was made."""
     updated_at: datetime
+    """When it was changed last."""
 
 
 class ProjectRecord(Record):
@@ -1395,6 +1660,7 @@ class ProjectRecord(Record):
     _names = ("name",)
     _shows = ("latest",)
     name: str
+    """Its name."""
     latest: str | None
     """The version that a crawl runs if it names none."""
     previous: str | None
@@ -1408,6 +1674,7 @@ class VersionRecord(Record):
 
     _shows = ("version", "latest")
     version: str
+    """The version."""
     latest: bool
     """Whether a crawl that names no version runs this one."""
     deployed_at: datetime | None
@@ -1427,14 +1694,20 @@ class Deployment(Record):
 
     _shows = ("project", "version", "spiders")
     project: str
+    """The project of the spider."""
     version: str
+    """The version."""
     spiders: int
     """The number of spiders in the egg."""
     nodes: list[NodeAnswer]
+    """Node by node."""
 
 
 class NodeAnswer(Record):
+    """What a node has said to a deployment."""
+
     node: str
+    """The node's name."""
     accepted: bool
     spiders: int
     """The number of spiders in the egg."""
@@ -1449,12 +1722,18 @@ class Dependencies(Record):
 
     _shows = ("project", "version")
     project: str
+    """The project of the spider."""
     version: str
+    """The version."""
     nodes: list[NodeDependencies]
+    """Node by node."""
 
 
 class NodeDependencies(Record):
+    """What a node has installed for a version."""
+
     node: str
+    """The node's name."""
     state: Literal["none", "building", "ready", "failed", "unknown"]
     """`none`: the version has no requirements and runs with what the node has. `unknown`: the node does not
     answer, or not in a way that is understood.
@@ -1478,10 +1757,12 @@ class Variable(Record):
 
     _shows = ("name", "secret")
     name: str
+    """Its name."""
     secret: bool
     value: str | None
     """Null for a secret: it cannot be read, only replaced."""
     updated_at: datetime
+    """When it was changed last."""
 
 
 class ProjectSettings(Record):
@@ -1489,7 +1770,9 @@ class ProjectSettings(Record):
 
     _shows = ("project",)
     project: str
+    """The project of the spider."""
     settings: dict[str, Any]
+    """Settings of Scrapy."""
     open: list[str]
     open_env: list[str]
 
@@ -1500,8 +1783,11 @@ class NodeRecord(Record):
     _names = ("name",)
     _shows = ("state",)
     name: str
+    """Its name."""
     url: str
+    """Its URL."""
     version: str
+    """The version."""
     state: NodeState
     """Only a node that is `up` gets new work."""
     why: str | None
@@ -1547,8 +1833,12 @@ class NodeRecord(Record):
 
 
 class NodeEgg(Record):
+    """A version of a project that a node has."""
+
     project: str
+    """The project of the spider."""
     version: str
+    """The version."""
 
 
 class Invitation(Record):
@@ -1558,6 +1848,7 @@ class Invitation(Record):
     token: str
     """Good once, for `POST /nodes/join`, which answers with Scrapyd's password."""
     expires_at: datetime
+    """After this time it is not valid any more."""
     needs: list[str]
     """Settings that the machine has to bring: the stores, as users of this node alone. The platform's own
     passwords are not handed on.
@@ -1572,15 +1863,22 @@ class KeyRecord(Record):
     _names = ("key_id",)
     _shows = ("user_id", "scopes", "state")
     key_id: str
+    """The id of the key."""
     user_id: str
+    """The user whose it is."""
     scopes: list[Scope]
+    """What its owner may do."""
     projects: list[str]
     """The projects that the key may read; empty if all."""
     state: KeyState
+    """Its state."""
     note: str | None
+    """What it is for, in a few words."""
     budget: KeyBudgetRecord | None
     created_at: datetime
+    """When it was made."""
     expires_at: datetime | None
+    """After this time it is not valid any more."""
     revoked_at: datetime | None
     last_used_at: datetime | None
     """To within ten minutes."""
@@ -1592,6 +1890,7 @@ class KeyBudgetRecord(Record):
     """What the crawls of a key may take on one day; null is no limit."""
 
     limits: BudgetAmounts
+    """What is allowed at most."""
     left: BudgetAmounts
     """How much further crawls may use today."""
     reserved: BudgetAmounts
@@ -1603,10 +1902,14 @@ class KeyBudgetRecord(Record):
 
 
 class BudgetAmounts(Record):
+    """Amounts of what a budget limits."""
+
     pages: int | None
+    """Pages."""
     minutes: int | None
     hosts: int | None
     bytes: int | None
+    """How many bytes."""
 
 
 class Session(Record):
@@ -1620,6 +1923,7 @@ class Session(Record):
     projects: list[str]
     """The projects that the caller may read; empty if all."""
     key_id: str | None
+    """The id of the key."""
     expires_at: datetime | None
     """When the session ends; without a session, when the key does."""
     csrf_token: str | None
@@ -1634,6 +1938,7 @@ class AuditEntry(Record):
     _names = ("id",)
     _shows = ("at", "route", "user_id")
     id: str
+    """Its id."""
     at: datetime
     """When it was called; for failed logins, the first of them."""
     kind: AuditKind
@@ -1641,9 +1946,11 @@ class AuditEntry(Record):
     user_id: str | None
     """The user of the key; null while there are no keys."""
     key_id: str | None
+    """The id of the key."""
     scope: Scope | None
     """The highest scope of the key."""
     method: str | None
+    """The method of the request."""
     route: str | None
     """The route that was called, or the command that was run on the server."""
     resources: dict[str, str]
@@ -1672,8 +1979,11 @@ class SavedViewRecord(Record):
     view_id: str
     list: ListName
     name: str
+    """Its name."""
     query: str
+    """The query of the list's address."""
     shared: bool
+    """Whether others see it, too."""
     default: bool
     """The caller's list begins with it."""
     own: bool
@@ -1681,6 +1991,7 @@ class SavedViewRecord(Record):
     page_url: str
     """The view's address in the console. It stays the same when the view changes."""
     created_at: datetime
+    """When it was made."""
 
 
 class Health(Record):
@@ -1693,8 +2004,12 @@ class Health(Record):
 
 
 class HealthCheck(Record):
+    """The result of one check, and what to do about it."""
+
     status: Literal["ok", "down", "starting"]
+    """Its status."""
     message: str
+    """What has happened, for people."""
     todo: str | None
     """What to do about it."""
 
@@ -1704,6 +2019,7 @@ class QueueStatus(Record):
 
     _shows = ("running", "dead_letters")
     at: datetime
+    """When it was."""
     depth: dict[str, int]
     """The number of jobs in each status. Very many ended jobs are counted seldom, and are left out until the
     first count is done.
@@ -1733,6 +2049,8 @@ class WaitingJobs(Record):
 
 
 class Workers(Record):
+    """The workers that live."""
+
     alive: int
     names: list[str]
     """`worker:<host>:<process>`."""
@@ -1743,10 +2061,13 @@ class SiteRuns(Record):
 
     site_name: str
     runs: int
+    """Runs."""
     succeeded: int
     partial: int
+    """How many were partial."""
     failed: int
     cancelled: int
+    """How many were cancelled."""
     success_rate: float | None
     """The share of `succeeded` in the runs that were not cancelled; 0 to 1."""
     duration_seconds: Duration | None

@@ -452,7 +452,7 @@ AlertMeasure = Literal[
 
 
 class AlertCondition(TypedDict, total=False):
-    """As the API has it."""
+    """What is measured, and from which value on there is an alert."""
 
     measure: Required[AlertMeasure]
     above: float | None

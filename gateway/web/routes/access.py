@@ -36,12 +36,16 @@ _VIEW: dict[str, JsonValue] = {
 
 
 class SignInRequest(Body, json_schema_extra={"examples": [{"key": _KEY}]}):
+    """The key to sign in with."""
+
     key: SecretStr = Field(
         max_length=200, description="`db_<id>_<secret>`; leave it out if `Authorization` has the key."
     )
 
 
 class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
+    """Whose key or session it is, and what it may do."""
+
     user_id: str | None = Field(description="The user that the caller acts for; `null` while there are no keys.")
     scopes: list[Open[Scope]] = Field(description="What the caller may do, with the scopes that its own include.")
     projects: list[str] = Field(description="The projects that the caller may read; empty if all.")
@@ -211,6 +215,8 @@ class AuditView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
 
 
 class AuditPage(BaseModel):
+    """A page of the audit log."""
+
     entries: list[AuditView]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 

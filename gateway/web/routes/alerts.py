@@ -108,6 +108,7 @@ def preview_alert_rule(
 @router.get("/rules/{rule_id}", summary="A rule", responses=problems(404, 503))
 @needs(Scope.READ)
 def get_alert_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> RuleView:
+    """One of the caller's own, or one that is built in."""
     return RuleView.of(_rule(rule_id, query, parts, caller), _as(caller, query), parts.clock())
 
 
@@ -141,6 +142,7 @@ def delete_alert_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Call
 @router.get("/{alert_id}", summary="An alert", responses=problems(404, 503))
 @needs(Scope.READ)
 def get_alert(alert_id: AlertId, parts: Parts, caller: Called) -> AlertView:
+    """What was found, since when, and when it fired before."""
     return _view(_alert(alert_id, parts, caller), parts)
 
 

@@ -124,6 +124,7 @@ def put_dataset(  # noqa: PLR0917 - what a route is given
 @router.get("/{name}", summary="A dataset, and how it fares", responses=problems(404, 503))
 @needs(Scope.READ)
 def get_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called) -> DatasetView:
+    """Its options, how many items it has, and what waits to be applied."""
     return views([find(name, query.user_id, parts, caller)], parts)[0]
 
 
@@ -423,6 +424,7 @@ def runs_page(name: str, query: DatasetRunsQuery, parts: GatewayParts, caller: C
 def get_dataset_run(
     name: Name, run: RunJob, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
+    """What it has changed, and why it is held if it is."""
     return DatasetRunView.of(parts[Datasets].run(find(name, query.user_id, parts, caller), run))
 
 

@@ -45,6 +45,8 @@ class DifferencesQuery(QueryModel):
 
 
 class ItemDifferenceView(BaseModel):
+    """An item that is new, changed or gone."""
+
     type: Literal["new", "changed", "removed"]
     key: dict[str, Any] = Field(
         description="Empty for an item without `url`, which is compared by all of its content."
@@ -85,6 +87,8 @@ _EXAMPLE: JsonDict = {
 
 
 class ItemDifferences(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
+    """How the items of two runs differ."""
+
     job_id: str | None = Field(description="The job; for a schedule its run, null before the first one.")
     other_job_id: str | None = Field(
         description="The run that it is compared with; null if there is none before it that ended well."

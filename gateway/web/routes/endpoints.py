@@ -84,6 +84,7 @@ def create_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> Made
 @router.get("/{endpoint_id}", summary="An endpoint", responses=problems(404, 503))
 @needs(Scope.CRAWL)
 def get_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> EndpointView:
+    """Without its secret."""
     return EndpointView.of(_endpoint(endpoint_id, parts, caller))
 
 
@@ -135,6 +136,7 @@ def _endpoint(endpoint_id: str, parts: GatewayParts, caller: Caller) -> Endpoint
 @router.get("/{endpoint_id}/secret", summary="With what its calls are signed", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
 def get_endpoint_secret(endpoint_id: EndpointId, parts: Parts, caller: Called) -> WebhookSecretView:
+    """The secret that its calls are signed with."""
     endpoint = _signing(endpoint_id, parts, caller)
     known = parts[WebhookSecrets].get(secret_name(endpoint.id))
     return WebhookSecretView.of(known.model_copy(update={"user_id": endpoint.user_id}))

@@ -55,6 +55,8 @@ class VariableRequest(BaseModel):
 
 
 class VariableWish(BaseModel):
+    """A variable to set."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     value: Value | None = Field(default=None, description="Null: the one that it has stays.")
@@ -79,6 +81,8 @@ class EnvironmentRequest(BaseModel):
 
 
 class VariableView(BaseModel):
+    """A variable of a project; of a secret without its value."""
+
     name: str
     secret: bool
     value: str | None = Field(description="Null for a secret: it cannot be read, only replaced.")
@@ -119,6 +123,8 @@ class SettingsRequest(BaseModel):
 
 
 class SettingsView(BaseModel):
+    """The settings of a project that were set here."""
+
     model_config = ConfigDict(json_schema_extra={"examples": [{"project": "shop", **_SETTINGS}]})
 
     project: str

@@ -44,6 +44,8 @@ class FieldsQuery(QueryModel):
 
 
 class FieldView(BaseModel):
+    """How full a field of a job's items is, and with which types."""
+
     name: str = Field(description="For a field of an object, both names with a dot between them.")
     path: list[str] = Field(description="The same as one name, or two for a field of an object.")
     filled: int = Field(description="How many items have something in it: no null, blank text, empty list or object.")
@@ -69,12 +71,16 @@ class FieldView(BaseModel):
 
 
 class FieldsRunView(BaseModel):
+    """The run that a job's fields are compared with."""
+
     job_id: str
     finished_at: Timestamp | None
     counted: int = Field(description="How many of its items were counted.")
 
 
 class FieldsView(BaseModel):
+    """How full the fields of a job's items are."""
+
     job_id: str | None = Field(description="The job; for a schedule its run, null before the first one.")
     attempt: int | None = Field(description="The attempt that the items are from; null before the first one.")
     items: int = Field(description="How many items there are.")
@@ -189,6 +195,8 @@ _MOST_PLACES = 3
 
 
 class SpiderRunView(BaseModel):
+    """A run whose fields were counted."""
+
     job_id: str
     version: str | None
     finished_at: Timestamp | None
@@ -196,12 +204,16 @@ class SpiderRunView(BaseModel):
 
 
 class MissingOnView(BaseModel):
+    """A place where a field is missing, and how often."""
+
     place: str = Field(description="The first part of the paths of these pages, by the item's `url`.")
     items: int = Field(description="How many of the items that were looked at are from there.")
     missing: int = Field(description="How many of these lack the field.")
 
 
 class FieldOverRunsView(BaseModel):
+    """How full a field was, run by run."""
+
     name: str = Field(description="For a field of an object, both names with a dot between them.")
     path: list[str] = Field(description="The same as one name, or two for a field of an object.")
     shares: list[float | None] = Field(
@@ -219,6 +231,8 @@ class FieldOverRunsView(BaseModel):
 
 
 class SpiderFieldsView(BaseModel, json_schema_extra={"examples": [_OVER_RUNS]}):
+    """How full the fields of a spider's items were, run by run."""
+
     runs: list[SpiderRunView] = Field(
         description=f"The last {RUNS_OVER} that ended well, the oldest first: of the schedule of the newest one, or "
         "with the same start URLs and parameters if it has none."

@@ -51,6 +51,8 @@ class FileQuery(QueryModel):
 
 
 class FileView(BaseModel):
+    """A file that a crawl has written."""
+
     name: str = Field(description="The file's path below the folder that the spider works in.")
     size: int = Field(description="Bytes.")
     type: str = Field(description="The media type, by its name.")
@@ -67,6 +69,8 @@ class FileView(BaseModel):
 
 
 class FilePage(BaseModel):
+    """The files that a crawl has written."""
+
     files: list[FileView]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
     pending: bool = Field(

@@ -14,12 +14,16 @@ from gateway.web.errors import RETRY_AFTER
 
 
 class CheckView(BaseModel):
+    """The result of one check, and what to do about it."""
+
     status: Literal["ok", "down", "starting"]
     message: str
     todo: str | None = Field(default=None, description="What to do about it.")
 
 
 class HealthView(BaseModel):
+    """Whether the platform is well, check by check."""
+
     status: Literal["ok", "degraded", "starting", "down"] = Field(
         description="`starting`: no node has published its spiders. While `starting` or `down`, no crawl is accepted."
     )
@@ -27,6 +31,8 @@ class HealthView(BaseModel):
 
 
 class Liveness(BaseModel):
+    """That the gateway answers."""
+
     status: Literal["ok"] = "ok"
 
 
@@ -46,6 +52,7 @@ router = Router(prefix="/health", tags=["health"])
 @router.head("", include_in_schema=False)  # what some balancers ask
 @for_everybody
 async def get_health(response: Response, parts: Parts) -> HealthView:
+    """Check by check: 503 if what is needed for crawls is away."""
     report = await parts[SharedHealth].report()
     if not report.accepting:
         response.status_code = 503
@@ -58,4 +65,5 @@ async def get_health(response: Response, parts: Parts) -> HealthView:
 @router.head("/live", include_in_schema=False)
 @for_everybody
 async def get_liveness() -> Liveness:
+    """That the process answers. It asks nothing of the stores."""
     return Liveness()

@@ -95,6 +95,8 @@ _PROGRESS = {
 
 
 class JobProgressView(BaseModel, json_schema_extra={"examples": [_PROGRESS]}):
+    """The progress of a job over time, attempt by attempt."""
+
     attempts: list[AttemptCurve] = Field(description="The latest ten.")
     estimate: EstimateView | None = Field(
         description="Null unless it runs, and while nobody can know: its queue grows, or does not move."
@@ -127,6 +129,8 @@ def _estimate(job: Job, curves: dict[int, list[Point]], now: datetime) -> Estima
 
 
 class MomentView(BaseModel):
+    """What has happened to a job at a time."""
+
     at: Timestamp
     kind: Open[MomentKind]
     until: Timestamp | None = Field(
@@ -163,6 +167,8 @@ _TIMELINE = {
 
 
 class TimelineView(BaseModel, json_schema_extra={"examples": [_TIMELINE]}):
+    """What has happened to a job, in order."""
+
     moments: list[MomentView] = Field(
         description="In the order of time. Of its waits, pauses and cancellation the last fifty steps are kept."
     )
@@ -183,6 +189,8 @@ class RunsQuery(QueryModel):
 
 
 class RunsView(BaseModel):
+    """The runs of a schedule, or the tries of a job."""
+
     same: str = Field(description="What the runs have in common: `schedule` or `request`.", examples=["schedule"])
     runs: list[JobSummary]
 

@@ -149,6 +149,7 @@ async def act_on_jobs(
 @health_router.get("/jobs/health", summary="The state of the queue", responses=problems(503))
 @needs(Scope.ADMIN)
 def get_jobs_health(parts: Parts) -> JobsHealth:
+    """For monitoring: what waits, for how long, and how many nodes there are."""
     with mongo_errors():
         now = parts.clock()
         oldest = parts[JobQueries].oldest_waiting()
@@ -369,6 +370,8 @@ class WaitingView(BaseModel):
 
 
 class WorkersView(BaseModel):
+    """The workers that live."""
+
     alive: int
     names: list[str] = Field(description="`worker:<host>:<process>`.")
 
@@ -472,6 +475,8 @@ class DeadLetter(BaseModel):
 
 
 class DeadLetterPage(BaseModel):
+    """A page of dead letters."""
+
     dead_letters: list[DeadLetter]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
     searched_to: Timestamp | None = Field(

@@ -49,12 +49,16 @@ KeyId = Annotated[
 
 
 class KeyState(StrEnum):
+    """Whether a key is valid."""
+
     VALID = "valid"
     EXPIRED = "expired"
     REVOKED = "revoked"
 
 
 class KeyAmounts(BaseModel):
+    """Amounts of what a budget limits."""
+
     pages: int | None
     minutes: int | None
     hosts: int | None
@@ -87,6 +91,8 @@ class KeyBudgetView(BaseModel):
 
 
 class KeyRequest(BaseModel):
+    """A new key: whose it is, and what it may do."""
+
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_WISH]})
 
     user_id: UserId = Field(description="The user that it acts for.")
@@ -147,6 +153,8 @@ class IssuedView(KeyView):
 
 
 class KeyList(BaseModel):
+    """All keys."""
+
     keys: list[KeyView]
 
 

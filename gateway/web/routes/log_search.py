@@ -94,22 +94,30 @@ class LogSegmentsView(BaseModel):
 
 
 class LoggerView(BaseModel):
+    """A logger, and how many lines it has."""
+
     name: str = Field(description="Empty for lines before the first that names its logger.")
     lines: int
 
 
 class LogIndexView(LogSegmentsView):
+    """How many lines a log has over time, by level and logger."""
+
     all_lines: int = Field(description="Lines of the whole log.")
     levels: dict[str, int] = Field(description="Lines of each level in the whole log.")
     loggers: list[LoggerView] = Field(description="Lines of each logger in the whole log, at most 200 loggers.")
 
 
 class LogSearchView(LogSegmentsView):
+    """Where in a log the lines are that were searched for."""
+
     positions: list[str] = Field(description="Of the first ones: the ids of their events in the log's stream.")
     next: str | None = Field(description="The value of `from` for the rest of the log; null if it was looked at.")
 
 
 class LogLineView(BaseModel):
+    """A line of a log, with its place."""
+
     id: str = Field(description="As in the log's stream: where the line ends.")
     start: int = Field(description="Byte at which the line begins.")
     ts: str | None = None
@@ -121,6 +129,8 @@ class LogLineView(BaseModel):
 
 
 class LogLinesView(BaseModel):
+    """Lines of a log, from a place on."""
+
     run: str | None = Field(description="The job whose log this is.")
     lines: list[LogLineView]
     next: str | None = Field(description="The value of `from` for what follows; null if this was all there is.")

@@ -26,6 +26,8 @@ _TOKEN = f"st_4f1d9c2b3a4e_1811840460_{'0d4f5c6b7a8e4f1d' * 4}"
 
 
 class StreamTokenView(BaseModel):
+    """A token with which a browser can follow a log."""
+
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [

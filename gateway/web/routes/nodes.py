@@ -66,6 +66,8 @@ _EXAMPLE: JsonDict = {
 
 
 class EggView(BaseModel):
+    """A version of a project that a node has."""
+
     project: str
     version: str
 
@@ -141,11 +143,15 @@ _AS_STORED = {
 
 
 class MissingView(BaseModel):
+    """A node that nobody hears of, and what to do about it."""
+
     url: str
     todo: str
 
 
 class NodeListView(BaseModel):
+    """All nodes, and those that are missing."""
+
     nodes: list[NodeView]
     missing: list[MissingView] = Field(description="URLs in `SCRAPYD_URL` with which no node has registered.")
 
@@ -181,11 +187,15 @@ _JOINED: JsonDict = {
 
 
 class Invite(Body, json_schema_extra={"examples": [{"minutes": 60, "note": "the one in Lyon"}]}):
+    """How long an invitation of a node is valid."""
+
     minutes: int = Field(default=60, ge=1, le=7 * 24 * 60, description="How long the invitation is good.")
     note: str | None = Field(default=None, max_length=200, description="For whom it is: `keys list` shows it.")
 
 
 class InvitationView(BaseModel, json_schema_extra={"examples": [_INVITATION]}):
+    """What a new node needs to join."""
+
     token: str = Field(description="Good once, for `POST /nodes/join`, which answers with Scrapyd's password.")
     expires_at: Timestamp
     needs: list[str] = Field(
@@ -200,6 +210,8 @@ class Join(
     extra="forbid",
     json_schema_extra={"examples": [{"name": "east", "has": ["BROKER_URL", "MONGO_URI", "REDIS_URL"]}]},
 ):
+    """The node that joins, and what it has."""
+
     name: str = Field(pattern=NODE_NAME, description="The name of the new node; no node may have it already.")
     has: list[str] = Field(
         default=[], max_length=100, description="Names of the settings that the node has by itself; not their values."
@@ -207,6 +219,8 @@ class Join(
 
 
 class JoinedView(BaseModel, json_schema_extra={"examples": [_JOINED]}):
+    """The settings of a node that has joined."""
+
     version: str = Field(description="The gateway's version. Nodes should have the same.")
     variables: dict[str, str] = Field(description="The settings that the node needs, by their names.")
 

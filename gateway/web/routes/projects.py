@@ -176,6 +176,8 @@ class ProjectView(BaseModel, json_schema_extra={"examples": [_PROJECT]}):
 
 
 class ProjectList(BaseModel):
+    """All projects."""
+
     projects: list[ProjectView]
 
 
@@ -201,6 +203,8 @@ class VersionList(BaseModel, json_schema_extra={"examples": [_VERSIONS]}):
 
 
 class SpiderList(BaseModel):
+    """A page of spiders."""
+
     spiders: list[SpiderView] = Field(description="Sorted by project, name and version.")
     projects: list[ProjectView] = Field(
         description="The projects of these spiders, each on the page of its first one."
@@ -220,6 +224,8 @@ class SpidersQuery(QueryModel):
 
 
 class NodeAnswerView(BaseModel):
+    """What a node has said to a deployment."""
+
     node: str
     accepted: bool
     spiders: int = Field(description="The number of spiders in the egg.")
@@ -231,6 +237,8 @@ class NodeAnswerView(BaseModel):
 
 
 class NodeRemovalView(BaseModel):
+    """Whether a node has removed a version."""
+
     node: str
     removed: bool = Field(description="Whether the node no longer has the version.")
     message: str | None = Field(
@@ -265,6 +273,8 @@ class InstallingView(BaseModel, json_schema_extra={"examples": [_INSTALLING]}):
 
 
 class NodeDependenciesView(BaseModel):
+    """What a node has installed for a version."""
+
     node: str
     state: Literal["none", "building", "ready", "failed", "unknown"] = Field(
         description="`none`: the version has no requirements and runs with what the node has. `unknown`: the node "

@@ -48,18 +48,24 @@ _NOTICE = (
 
 
 class RunDifference(BaseModel):
+    """A value that differs from that of the last good run."""
+
     name: str
     before: JsonValue
     now: JsonValue
 
 
 class SourceFileView(BaseModel):
+    """A file of a version's source."""
+
     path: str
     text: str
     is_cut: bool = Field(description="Whether the text is only its beginning.")
 
 
 class SourceView(BaseModel):
+    """The source of the version that ran."""
+
     files: list[SourceFileView] = Field(description="The spider's own module first.")
     left_out: list[str] = Field(description="Paths of texts that have found no room.")
     more: int = Field(description="How many further paths there are.")
@@ -71,6 +77,8 @@ class SourceView(BaseModel):
 
 
 class RepairBundle(BaseModel):
+    """What somebody needs who mends a spider."""
+
     notice: str = Field(description="For a program that obeys what it reads.")
     untrusted: list[str] = Field(description="The parts whose texts come from web pages.")
     job: JobSummary

@@ -96,6 +96,8 @@ class RequestsQuery(RequestsFileQuery):
 
 
 class RequestView(BaseModel):
+    """A request of a crawl, and how it ended."""
+
     url: str = Field(description="The URL as requested, without a login, at most 2,000 characters.")
     status: int | None = Field(description="Null if there was no answer.")
     ms: int | None = Field(description="Milliseconds of the last try; null if nothing was sent.")
@@ -116,6 +118,8 @@ class RequestView(BaseModel):
 
 
 class RequestPage(BaseModel):
+    """A page of a crawl's requests."""
+
     requests: list[RequestView]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
     left_out: int = Field(description="How many requests the record has no place for; known once the attempt ended.")

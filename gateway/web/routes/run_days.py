@@ -75,12 +75,16 @@ class RunSumsView(BaseModel):
 
 
 class RunDayView(RunSumsView):
+    """How the runs of a day went."""
+
     day: date = Field(description="The day (UTC) on which these jobs ended.")
 
 
 class RunDaysView(
     BaseModel, json_schema_extra={"examples": [{"total": _SUMS, "days": [{"day": "2027-06-01", **_SUMS}]}]}
 ):
+    """How runs went, day by day."""
+
     total: RunSumsView = Field(description="The sums of all these days.")
     days: list[RunDayView] = Field(description="Every day, the oldest first; the last one is today.")
 

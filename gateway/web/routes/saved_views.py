@@ -43,6 +43,8 @@ class ViewsQuery(QueryModel):
 
 
 class SavedViewRequest(Body, json_schema_extra={"examples": [_WISH]}):
+    """A list of the console to save."""
+
     list: ListName = Field(description="The page of the console.")
     name: _Name = Field(description="Saving a view under the name of another one of the list replaces that.")
     query: _QueryText = Field(description="The query of the page's address.")
@@ -59,6 +61,8 @@ class SavedViewEdit(Body, json_schema_extra={"examples": [{"default": True}]}):
 
 
 class SavedViewOfList(BaseModel, json_schema_extra={"examples": [_VIEW]}):
+    """A list of the console that was saved, with its filters."""
+
     view_id: str
     list: ListName
     name: str
@@ -77,6 +81,8 @@ class SavedViewOfList(BaseModel, json_schema_extra={"examples": [_VIEW]}):
 
 
 class SavedViewList(BaseModel):
+    """The saved views of a list."""
+
     views: list[SavedViewOfList]
 
 
@@ -94,6 +100,7 @@ def list_saved_views(query: Annotated[ViewsQuery, Query()], parts: Parts, caller
 @router.post("", summary="Save a view", responses=problems(409, 413, 503))
 @needs(Scope.READ)
 def create_saved_view(body: SavedViewRequest, parts: Parts, caller: Called) -> SavedViewOfList:
+    """A list of the console, with its filters, under a name."""
     user = viewer_of(caller)
     fields = body.model_dump(include={"query", "shared"})
     # a view that is saved again without being the default leaves the default as it is
@@ -112,6 +119,7 @@ def get_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> SavedViewOf
 @router.patch("/{view_id}", summary="Change a saved view", responses=problems(403, 404, 413, 503))
 @needs(Scope.READ)
 def update_saved_view(view_id: ViewId, body: SavedViewEdit, parts: Parts, caller: Called) -> SavedViewOfList:
+    """Only of one's own."""
     found = _own(view_id, parts[SavedViews], caller)
     fields = body.model_dump(include={"query", "shared"}, exclude_none=True)
     saved = parts[SavedViews].change(found, default=body.default, **fields)
@@ -121,6 +129,7 @@ def update_saved_view(view_id: ViewId, body: SavedViewEdit, parts: Parts, caller
 @router.delete("/{view_id}", status_code=204, summary="Delete a saved view", responses=problems(403, 404, 503))
 @needs(Scope.READ)
 def delete_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> None:
+    """Only of one's own."""
     parts[SavedViews].delete(_own(view_id, parts[SavedViews], caller))
 
 

@@ -113,6 +113,7 @@ def calendar_page(query: CalendarQuery, parts: GatewayParts, caller: Caller) -> 
 @router.get("/{schedule_id}", summary="Everything known of a schedule", responses=problems(404, 503))
 @needs(Scope.READ)
 def get_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
+    """Its times and its state, and what it crawls."""
     return ScheduleView.of(parts[ScheduleStore].get(schedule_id))
 
 
@@ -208,6 +209,8 @@ class SchedulerQuery(QueryModel):
 
 
 class BeatView(BaseModel):
+    """A process that starts what is due, and whether it lives."""
+
     name: str = Field(description="`beat:<host>:<process>`.")
     alive: bool
     last_seen_at: Timestamp
@@ -231,6 +234,8 @@ class FireView(BaseModel):
 
 
 class SchedulerStatusView(BaseModel):
+    """Whether what is due is started, and how late."""
+
     at: Timestamp
     beats_alive: int
     beats: list[BeatView] = Field(description="The beats with a recent sign of life.")

@@ -102,6 +102,8 @@ class RunQuery(QueryModel):
 
 
 class ScrapeReceiptData(BaseModel):
+    """The run that was begun."""
+
     task_id: str = Field(description="The job's id.")
     run_id: str
     status: Literal["queued"]
@@ -146,6 +148,8 @@ class SiteRunView(RunRecord, json_schema_extra={"examples": [_RECORD]}):
 
 
 class SyncRunView(SiteRunView):
+    """A run of a site that was waited for."""
+
     execution_mode: Literal["sync"]
 
 

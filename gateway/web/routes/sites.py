@@ -200,6 +200,8 @@ class SiteView(BaseModel):
 
 
 class SitePage(BaseModel):
+    """A page of sites."""
+
     sites: list[SiteView] = Field(description="Sorted by name.")
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
@@ -246,6 +248,8 @@ class SiteAbilities(BaseModel):
 
 
 class SiteAbilitiesList(BaseModel):
+    """What can be done with each site."""
+
     sites: list[SiteAbilities] = Field(description="Sorted by name.")
 
 
@@ -276,6 +280,7 @@ def create_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView
 @router.get("/sites/{name}", summary="A site", responses=problems(404, 503))
 @needs(Scope.CRAWL)
 def get_site(name: NamedSite, parts: Parts) -> SiteView:
+    """With its runs so far."""
     return SiteView.of(*parts[SiteService].get(name))
 
 
@@ -395,6 +400,8 @@ class TargetView(BaseModel):
 
 
 class TargetPage(BaseModel):
+    """A page of targets."""
+
     targets: list[TargetView] = Field(description="Sorted by number.")
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
@@ -439,6 +446,7 @@ def create_target(body: TargetRequest, parts: Parts, response: Response) -> Targ
 @targets_router.get("/{target_id}", summary="A target", responses=problems(404, 503))
 @needs(Scope.CRAWL)
 def get_target(target_id: TargetId, parts: Parts) -> TargetView:
+    """What is searched for, and how often."""
     return TargetView.of(*parts[TargetService].get(target_id))
 
 

@@ -31,6 +31,8 @@ class SecretQuery(QueryModel):
 
 
 class SecretRequest(BaseModel):
+    """How long the secret before stays valid."""
+
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"keep_hours": 24}]})
 
     keep_hours: Annotated[int, Field(ge=0, le=MOST_KEPT_HOURS)] = Field(
@@ -41,6 +43,8 @@ class SecretRequest(BaseModel):
 
 
 class WebhookSecretView(BaseModel):
+    """The secret that webhooks are signed with."""
+
     model_config = ConfigDict(json_schema_extra={"examples": [_SECRET]})
 
     user_id: str

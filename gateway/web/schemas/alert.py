@@ -79,6 +79,8 @@ Receivers = Annotated[list[_ID], Field(max_length=20)]
 
 
 class RuleRequest(Body, json_schema_extra={"examples": [_WISH]}):
+    """A new rule: what it measures, of which runs, and who is called."""
+
     name: Name = Field(description="Stands in each message, if it is about nothing more specific.")
     when: AlertCondition
     user_id: UserId | None = Field(default=None, description="Whose rule; by default the caller's.")
@@ -111,6 +113,8 @@ class RuleEdit(Body, json_schema_extra={"examples": [{"silenced_until": "2027-06
 
 
 class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
+    """When an alert begins, and who is called."""
+
     rule_id: str
     user_id: str = Field(description="Empty for one that everybody has.")
     name: str
@@ -140,6 +144,8 @@ class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
 
 
 class RuleList(BaseModel):
+    """All rules."""
+
     rules: list[RuleView]
 
 
@@ -152,6 +158,8 @@ class RulePreviewQuery(QueryModel):
 
 
 class IncidentView(BaseModel, json_schema_extra={"examples": [_INCIDENT]}):
+    """When a rule would have found something, and what."""
+
     group_by: Open[Grouping]
     group: str
     since: Timestamp
@@ -161,6 +169,8 @@ class IncidentView(BaseModel, json_schema_extra={"examples": [_INCIDENT]}):
 
 class RulePreviewView(BaseModel, json_schema_extra={"examples": [{
     "since": "2027-05-25T09:00:00.000Z", "runs": 168, "count": 1, "incidents": [_INCIDENT]}]}):  # fmt: skip
+    """What a rule would have found."""
+
     since: Timestamp = Field(description="From when on runs were looked at: later than asked for if there are many.")
     runs: int
     count: int = Field(description="How often it would have fired.")
@@ -176,12 +186,16 @@ class RulePreviewView(BaseModel, json_schema_extra={"examples": [{
 
 
 class PastView(BaseModel):
+    """A time at which an alert fired before."""
+
     since: Timestamp
     until: Timestamp
     message: str
 
 
 class AlertView(BaseModel, json_schema_extra={"examples": [_ALERT]}):
+    """What a rule has found: since when, of what, and in which words."""
+
     alert_id: str
     rule_id: str
     rule: str = Field(description="The rule's name.")
@@ -212,6 +226,8 @@ def _lasting(silenced_until: datetime | None, now: datetime) -> datetime | None:
 
 
 class AlertPage(BaseModel):
+    """A page of alerts."""
+
     alerts: list[AlertView]
     next: str | None = Field(description="The `after` of the next page; `null` on the last one.")
 
@@ -226,4 +242,6 @@ class AlertsQuery(QueryModel):
 
 
 class SilenceRequest(Body, json_schema_extra={"examples": [{"until": "2027-06-01T12:00:00Z"}]}):
+    """Until when an alert calls nobody."""
+
     until: QueryTime | None = Field(description="Nobody is notified of the alert until then; `null` ends a silence.")

@@ -126,6 +126,8 @@ class PastRun(BaseModel):
 
 
 class CalendarSchedule(BaseModel):
+    """A schedule in the calendar, with its runs of that time."""
+
     schedule_id: str
     user_id: str
     name: str | None
@@ -184,6 +186,8 @@ class SingleCrawl(BaseModel):
 
 
 class SchedulesCalendar(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
+    """The runs of all schedules in a time."""
+
     since: Timestamp
     until: Timestamp
     at: Timestamp = Field(description="The present moment: earlier occurrences are past.")

@@ -164,6 +164,8 @@ class DatasetEdit(DatasetOptions, Body, strict=True):
 
 
 class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
+    """A dataset: its options, and how it fares."""
+
     name: str = Field(json_schema_extra={"pattern": DATASET_NAME})
     user_id: str
     key: list[str] = Field(description="Empty: the canonical `url`, or the content of items without one.")
@@ -200,16 +202,22 @@ class DatasetsQuery(OwnedQuery):
 
 
 class DatasetPage(BaseModel):
+    """A page of datasets."""
+
     datasets: list[DatasetView]
     next: str | None
 
 
 class ChangedField(BaseModel):
+    """A field's values before and after a change."""
+
     previous: Any = None
     current: Any = None
 
 
 class ChangeView(BaseModel, json_schema_extra={"examples": [_CHANGE]}):
+    """What a run has found out of an item: that it is new, has changed, or is gone."""
+
     id: str = Field(description="The change's id, the same each time that it is read.")
     seq: int = Field(description="The change's number: changes are in this order. Numbers may be missing.")
     type: Literal["new", "changed", "removed"]
@@ -273,6 +281,8 @@ class ChangesQuery(ChangesFileQuery):
 
 
 class ChangesPage(BaseModel, json_schema_extra={"examples": [_PAGE]}):
+    """A page of a dataset's changes, in the order of `seq`."""
+
     changes: list[ChangeView]
     next: int = Field(description="The value of `since` for the next page, also if this one is empty.")
     last_seq: int = Field(description="The number of the last change that there is.")
@@ -280,6 +290,8 @@ class ChangesPage(BaseModel, json_schema_extra={"examples": [_PAGE]}):
 
 
 class RecordView(BaseModel):
+    """An item of a dataset, and what is known of it."""
+
     key_hash: str
     key: dict[str, Any]
     item: dict[str, Any]
@@ -309,6 +321,8 @@ class DatasetItemsQuery(DatasetItemsFileQuery):
 
 
 class RecordsPage(BaseModel):
+    """A page of a dataset's items."""
+
     items: list[RecordView]
     next: str | None = Field(description="The value of `after` for the next page; null after the last.")
     seq: int = Field(
@@ -318,6 +332,8 @@ class RecordsPage(BaseModel):
 
 
 class DatasetRunView(BaseModel, json_schema_extra={"examples": [_RUN]}):
+    """What a run has done to a dataset."""
+
     job_id: str
     state: RunState
     incomplete: Open[Incomplete] | None = Field(description="Why it removes nothing; null for a complete run.")
@@ -354,6 +370,8 @@ class AcceptQuery(OwnedQuery):
 
 
 class MeasureView(BaseModel):
+    """A measure of the last run, and what is normal."""
+
     measure: Open[Measure]
     field: str | None
     value: float = Field(description="Of the run.")
@@ -364,6 +382,8 @@ class MeasureView(BaseModel):
 
 
 class DatasetHealth(BaseModel):
+    """What is normal for a dataset, and how its last run compares."""
+
     stage: Stage
     runs: int = Field(description="How many runs it is learned from.")
     run: DatasetRunView | None = Field(description="The last run, published or held.")
@@ -392,5 +412,7 @@ class SchemaQuery(OwnedQuery):
 
 
 class DatasetRunsPage(BaseModel):
+    """A page of a dataset's runs."""
+
     runs: list[DatasetRunView]
     next: str | None

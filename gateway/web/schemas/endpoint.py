@@ -94,6 +94,8 @@ Events = Annotated[list[EventType], Field(max_length=50)]
 
 
 class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
+    """A new endpoint: its address, and the events that it is called with."""
+
     url: UrlText = Field(description="The URL to call, with POST.")
     user_id: UserId | None = Field(default=None, description="Whose endpoint; by default the caller's.")
     description: Description | None = None
@@ -114,6 +116,8 @@ class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
 
 
 class EndpointEdit(Body, json_schema_extra={"examples": [{"paused": False}]}):
+    """What is to be changed of an endpoint."""
+
     url: UrlText | None = None
     description: Description | None = None
     events: Events | None = None
@@ -125,6 +129,8 @@ class EndpointEdit(Body, json_schema_extra={"examples": [{"paused": False}]}):
 
 
 class EndpointView(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
+    """A receiver of events."""
+
     endpoint_id: str
     user_id: str
     url: str
@@ -147,12 +153,16 @@ class EndpointView(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
 
 
 class MadeEndpoint(EndpointView, json_schema_extra={"examples": [{**_ENDPOINT, "secret": _SECRET}]}):
+    """An endpoint that was just made, with its secret."""
+
     secret: str | None = Field(
         description="The secret that signs calls; `GET …/secret` shows it again. `null` with the format `apprise`."
     )
 
 
 class EndpointPage(BaseModel):
+    """A page of endpoints."""
+
     endpoints: list[EndpointView]
     next: str | None = Field(description="The `after` of the next page; `null` on the last one.")
 
@@ -164,6 +174,8 @@ class EndpointsQuery(QueryModel):
 
 
 class TryView(BaseModel, json_schema_extra={"examples": [_TRY]}):
+    """A try of a call, and its answer."""
+
     at: Timestamp
     seconds: float
     status: int | None = Field(description="Of the answer, if there was one.")
@@ -176,6 +188,8 @@ class TryView(BaseModel, json_schema_extra={"examples": [_TRY]}):
 
 
 class DeliveryView(BaseModel, json_schema_extra={"examples": [_DELIVERY]}):
+    """The call of an endpoint, and what came of it."""
+
     delivery_id: str
     message_id: str = Field(description="The `webhook-id` of each of its calls.")
     type: str
@@ -200,6 +214,8 @@ class DeliveryView(BaseModel, json_schema_extra={"examples": [_DELIVERY]}):
 
 
 class WholeDelivery(DeliveryView, json_schema_extra={"examples": [{**_DELIVERY, "body": _BODY}]}):
+    """A call with its body and all of its tries."""
+
     body: dict[str, Any] = Field(description="The body of the call.")
 
     @classmethod
@@ -208,6 +224,8 @@ class WholeDelivery(DeliveryView, json_schema_extra={"examples": [{**_DELIVERY, 
 
 
 class DeliveryPage(BaseModel):
+    """A page of an endpoint's calls."""
+
     deliveries: list[DeliveryView]
     next: str | None = Field(description="The `after` of the next page; `null` on the last one.")
 
@@ -240,4 +258,6 @@ class ResendRequest(Body, json_schema_extra={"examples": [{"missing": True, "sin
 
 
 class Resent(BaseModel, json_schema_extra={"examples": [{"resent": 3}]}):
+    """How many calls will be made again."""
+
     resent: int = Field(description="How many are called once more, 10,000 at most.")

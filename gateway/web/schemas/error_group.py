@@ -77,6 +77,8 @@ class ErrorGroupMarkedRun(ErrorGroupRunView):
 
 
 class ErrorGroupDayView(BaseModel):
+    """How often an error came on a day."""
+
     day: date = Field(description="The day, by UTC.")
     runs: int
     count: int
@@ -118,6 +120,8 @@ class _What(BaseModel):
 
 
 class ErrorGroupView(_What, json_schema_extra={"examples": [_ERROR]}):
+    """Errors of many runs that are the same."""
+
     user_id: str
     project: str
     spider: str
@@ -172,6 +176,8 @@ def what_of(identity: str, told: ErrorGroup | RunGroup) -> dict[str, str]:
 
 class ErrorGroupDetail(ErrorGroupView, json_schema_extra={"examples": [{
     **_ERROR, "recent_runs": [{**_SEEN, "mark": "new"}], "gone_since": None}]}):  # fmt: skip
+    """An error, with its runs and days."""
+
     recent_runs: list[ErrorGroupMarkedRun] = Field(description="The last 50 runs with it, the newest first.")
     gone_since: ErrorGroupRunView | None = Field(
         description="The first run without it that ended well after the last one with it, if that is among the "
@@ -180,6 +186,8 @@ class ErrorGroupDetail(ErrorGroupView, json_schema_extra={"examples": [{
 
 
 class ErrorGroupPage(BaseModel):
+    """A page of errors."""
+
     errors: list[ErrorGroupView]
     next: str | None = Field(description="The `after` of the next page; `null` on the last one.")
 
@@ -210,6 +218,8 @@ class ErrorsQuery(ErrorsFilter):
 
 
 class ErrorGroupEdit(Body, json_schema_extra={"examples": [{"state": "resolved", "version": "2.1"}]}):
+    """The state that an error is to have."""
+
     state: ErrorGroupState = Field(
         description="`resolved`: it is repaired; open again once a run has it that began later. `ignored`: stays so."
     )
@@ -220,6 +230,8 @@ _OF_RUN: JsonDict = {"mark": "new", "state": "open", "count": 12, "first_seen": 
 
 
 class JobErrorView(_What, json_schema_extra={"examples": [{**_WHAT, **_OF_RUN, "example": _EXAMPLE}]}):
+    """Errors of one job that are the same."""
+
     mark: ErrorGroupMark = Field(
         description="`new`: no run before has had it; `back`: it was resolved before the run began; else `known`."
     )
@@ -231,5 +243,7 @@ class JobErrorView(_What, json_schema_extra={"examples": [{**_WHAT, **_OF_RUN, "
 
 
 class JobErrorsView(BaseModel):
+    """What went wrong in a job, by kind of error."""
+
     errors: list[JobErrorView] = Field(description="The most frequent first; at most 50.")
     left_out: int = Field(description="Errors of the run that are in none of these, as there were too many groups.")

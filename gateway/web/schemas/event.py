@@ -167,6 +167,8 @@ class ScheduleEventData(BaseModel, json_schema_extra={"examples": [_SCHEDULE]}):
 
 
 class NodeEventData(BaseModel, json_schema_extra={"examples": [_NODE]}):
+    """The node that an event is about."""
+
     node: str
     since: Timestamp = Field(description="The node's last sign of life before it was down.")
     message: str
@@ -185,6 +187,8 @@ class DeployEventData(BaseModel, json_schema_extra={"examples": [_DEPLOY]}):
 
 
 class EndpointEventData(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
+    """The endpoint that an event is about."""
+
     endpoint_id: str
     user_id: str
     message: str
@@ -222,34 +226,50 @@ class EventBody(BaseModel):
 
 
 class JobEventBody(EventBody):
+    """An event of a job, as endpoints are called with it."""
+
     data: JobEventData
 
 
 class RunEventBody(EventBody):
+    """An event of a dataset's run, as endpoints are called with it."""
+
     data: RunEventData
 
 
 class ItemsEventBody(EventBody):
+    """An event about new items, as endpoints are called with it."""
+
     data: ItemsEventData
 
 
 class ScheduleEventBody(EventBody):
+    """An event of a schedule, as endpoints are called with it."""
+
     data: ScheduleEventData
 
 
 class NodeEventBody(EventBody):
+    """An event of a node, as endpoints are called with it."""
+
     data: NodeEventData
 
 
 class DeployEventBody(EventBody):
+    """An event of a deployment, as endpoints are called with it."""
+
     data: DeployEventData
 
 
 class AlertEventBody(EventBody):
+    """An event of an alert, as endpoints are called with it."""
+
     data: AlertEventData
 
 
 class EndpointEventBody(EventBody):
+    """An event of an endpoint itself, as endpoints are called with it."""
+
     data: EndpointEventData
 
 

@@ -116,6 +116,8 @@ def crawl_body(urls: list[str], params: dict[str, Any], fetch: dict[str, Any], *
 
 
 class FirecrawlScrape(FirecrawlOptions):
+    """A page to scrape, and in which formats."""
+
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"url": "https://example.com/", "formats": ["markdown", "links"]}]}
     )
@@ -127,6 +129,8 @@ class FirecrawlScrape(FirecrawlOptions):
 
 
 class FirecrawlBatch(FirecrawlOptions):
+    """Pages to scrape, and in which formats."""
+
     model_config = ConfigDict(json_schema_extra={"examples": [{"urls": ["https://example.com/"]}]})
 
     urls: Annotated[list[Annotated[str, Field(max_length=2083)]], Field(min_length=1, max_length=MAX_START_URLS)]
@@ -157,6 +161,8 @@ def _concurrency(number: int | None) -> dict[str, int]:
 
 
 class FirecrawlCrawl(_Options):
+    """A site to crawl: from where, how far, and in which formats."""
+
     model_config = ConfigDict(json_schema_extra={"examples": [{"url": "https://example.com/docs", "limit": 100}]})
 
     url: UrlText
@@ -203,6 +209,8 @@ class FirecrawlCrawl(_Options):
 
 
 class FirecrawlMap(_Options):
+    """A site whose links are asked for."""
+
     model_config = ConfigDict(json_schema_extra={"examples": [{"url": "https://example.com/", "search": "docs"}]})
 
     url: UrlText
@@ -258,6 +266,8 @@ class _Answer(BaseModel):
 
 
 class FirecrawlLink(BaseModel):
+    """A link of a site."""
+
     url: str
     title: str | None = None
     description: str | None = None
@@ -267,11 +277,15 @@ class FirecrawlLink(BaseModel):
 
 
 class FirecrawlLinks(_Answer):
+    """The links of a site."""
+
     id: str = Field(description="The id of the last job that searched for links.")
     links: list[FirecrawlLink]
 
 
 class FirecrawlMetadata(BaseModel):
+    """What is known of a page beside its text."""
+
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
 
     title: str | None = None
@@ -307,16 +321,22 @@ class FirecrawlPage(BaseModel):
 
 
 class FirecrawlScraped(_Answer):
+    """A page that was scraped."""
+
     data: FirecrawlPage
 
 
 class FirecrawlStarted(_Answer):
+    """The crawl that was begun, and where its status is."""
+
     id: str = Field(description="The id of a job: `/jobs/{id}` knows it as well.")
     url: str = Field(description="Where its status is.")
     invalid_urls: list[str] | None = Field(default=None, alias="invalidURLs", description="Only of a batch.")
 
 
 class FirecrawlStatus(_Answer):
+    """How far a crawl is, with a page of its results."""
+
     status: Literal["scraping", "completed", "failed", "cancelled"]
     total: int
     completed: int
@@ -353,6 +373,8 @@ _STATUSES: dict[JobStatus, Literal["completed", "failed", "cancelled"]] = {
 
 
 class FirecrawlFailure(BaseModel):
+    """A page that failed, and why."""
+
     id: str
     timestamp: str | None
     url: str
@@ -361,6 +383,8 @@ class FirecrawlFailure(BaseModel):
 
 
 class FirecrawlErrors(BaseModel):
+    """The pages of a crawl that failed."""
+
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
 
     errors: list[FirecrawlFailure] = Field(description="Pages that could not be fetched; a thousand at most.")
@@ -368,6 +392,8 @@ class FirecrawlErrors(BaseModel):
 
 
 class FirecrawlActiveCrawl(BaseModel):
+    """A crawl that runs now."""
+
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
 
     id: str
@@ -377,10 +403,14 @@ class FirecrawlActiveCrawl(BaseModel):
 
 
 class FirecrawlActive(_Answer):
+    """The crawls that run now."""
+
     crawls: list[FirecrawlActiveCrawl]
 
 
 class FirecrawlCancelled(_Answer):
+    """That a crawl was cancelled."""
+
     status: Literal["cancelled"] = "cancelled"
 
 
@@ -396,24 +426,34 @@ class _Usage(BaseModel):
 
 
 class CreditsLeft(_Usage):
+    """What is left of the credits, of which there is no limit here."""
+
     remaining_credits: int = ENDLESS
     plan_credits: int = ENDLESS
 
 
 class TokensLeft(_Usage):
+    """What is left of the tokens, of which there is no limit here."""
+
     remaining_tokens: int = ENDLESS
     plan_tokens: int = ENDLESS
 
 
 class FirecrawlCredits(_Answer):
+    """The credits of a team."""
+
     data: CreditsLeft = CreditsLeft()
 
 
 class FirecrawlTokens(_Answer):
+    """The tokens of a team."""
+
     data: TokensLeft = TokensLeft()
 
 
 class FirecrawlQueue(_Answer):
+    """How many jobs wait and run."""
+
     jobs_in_queue: int
     active_jobs_in_queue: int
     waiting_jobs_in_queue: int
@@ -422,6 +462,8 @@ class FirecrawlQueue(_Answer):
 
 
 class FirecrawlConcurrency(_Answer):
+    """How many pages are scraped at once."""
+
     concurrency: int
     max_concurrency: int = Field(description="As in the state of the queue.")
 

@@ -123,6 +123,8 @@ class JobSummary(JobStatusView):
 
 
 class JobPage(BaseModel):
+    """A page of jobs."""
+
     jobs: list[JobSummary]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
     searched_to: Timestamp | None = Field(
@@ -134,6 +136,8 @@ class JobPage(BaseModel):
 
 
 class JobCount(BaseModel):
+    """How many jobs there are."""
+
     count: int = Field(description="How many jobs there are, up to 10,000.")
     is_exact: bool = Field(description="False: there are more, or there may be.")
     next: str | None = Field(
@@ -142,6 +146,8 @@ class JobCount(BaseModel):
 
 
 class JobPointView(BaseModel):
+    """A job as a point of a picture."""
+
     job_id: str
     status: JobStatus
     started_at: Timestamp
@@ -153,6 +159,8 @@ class JobPointView(BaseModel):
 
 
 class JobPointsView(BaseModel):
+    """Jobs as points of a picture."""
+
     points: list[JobPointView] = Field(description="Jobs that have started, by the time of their first start.")
     is_sample: bool = Field(description="True: points were left out at random, because there are more than `limit`.")
     next: str | None = Field(
@@ -161,6 +169,8 @@ class JobPointsView(BaseModel):
 
 
 class BulkRequest(Body, json_schema_extra={"examples": [_BULK]}):
+    """Which jobs, what is to be done with them, and how many the caller expects."""
+
     filter: JobsFilter = Field(description="The same names as in `GET /jobs`. Empty: all jobs.")
     action: Action = Field(
         description="`cancel`, `retry` or `delete`; for dead letters also `requeue` (run again) and `dismiss`."
@@ -176,6 +186,8 @@ class BulkRequest(Body, json_schema_extra={"examples": [_BULK]}):
 
 
 class BulkRefusal(BaseModel):
+    """A job with which that could not be done, and why."""
+
     job_id: str
     code: str
     message: str
@@ -260,6 +272,8 @@ class ExitView(BaseModel):
 
 
 class ProgressView(Progress):
+    """How far a crawl is."""
+
     can_go_on: bool | None = Field(
         default=None, description="Whether the crawl goes on where it is if it is interrupted or paused."
     )
@@ -272,6 +286,8 @@ class ProgressView(Progress):
 
 
 class AttemptView(BaseModel):
+    """An attempt of a job: the node that ran it, when, and how it ended."""
+
     attempt: int
     spider_job_id: str
     node: str

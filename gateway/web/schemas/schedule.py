@@ -164,11 +164,15 @@ class ScheduleView(ScheduleSummary):
 
 
 class SchedulePage(BaseModel):
+    """A page of schedules."""
+
     schedules: list[ScheduleSummary]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
 class ComingRun(BaseModel):
+    """A run of a schedule that is to come."""
+
     at: Timestamp = Field(description="The time by the schedule.")
     due: Timestamp = Field(description="The same time with jitter: the run starts then.")
     local: str = Field(description="`due` in the schedule's time zone, with its offset.")
@@ -217,6 +221,8 @@ class LedgerEntryView(BaseModel, json_schema_extra={"examples": [_ENTRY]}):
 
 
 class ScheduleHistory(BaseModel):
+    """A page of what came of a schedule's times."""
+
     entries: list[LedgerEntryView] = Field(description="The newest occurrence first.")
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
