@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,7 +124,7 @@ class Module:
         if wanted.none_is_left_out:
             fields = {name: kind if kind.endswith("None") else f"{kind} | None" for name, kind in fields.items()}
         doc = f"The fields of `{wanted.method.upper()} {wanted.path}`."
-        self._add_class(wanted.name, fields, doc, wanted.base)
+        self._add_class(wanted.name, fields, doc, _abouts(schemas), wanted.base)
 
     def add_alias(self, name: str, path: str, parameter: str) -> None:
         kind = self._type(self._query(path)[parameter])
@@ -130,13 +132,24 @@ class Module:
 
     def _query(self, path: str) -> dict[str, Schema]:
         parameters = self._document["paths"][path]["get"]["parameters"]
-        return {one["name"]: one["schema"] for one in parameters if one["in"] == "query"}
+        return {
+            one["name"]: {**one["schema"], "description": one.get("description")}
+            for one in parameters
+            if one["in"] == "query"
+        }
 
-    def _add_class(self, name: str, fields: dict[str, str], doc: str, base: str = "TypedDict") -> None:
+    def _add_class(
+        self, name: str, fields: dict[str, str], doc: str, abouts: dict[str, str], base: str = "TypedDict"
+    ) -> None:
         inherited = self._fields[base]
         if not inherited.items() <= fields.items():
             raise ValueError(f"{name} lacks fields of {base}, or has others of the same names")
-        own = [f"    {field}: {kind}" for field, kind in fields.items() if field not in inherited]
+        own = [
+            line
+            for field, kind in fields.items()
+            if field not in inherited
+            for line in (f"    {field}: {kind}", *_docstring(abouts.get(field)))
+        ]
         self._texts[name] = "\n".join([f"class {name}({base}, total=False):", f'    """{doc}"""\n', *own, ""])
         self._fields[name] = fields
 
@@ -175,8 +188,25 @@ class Module:
             required = schema.get("required", ())
             kinds = {field: self._type(value) for field, value in schema["properties"].items()}
             fields = {field: f"Required[{kind}]" if field in required else kind for field, kind in kinds.items()}
-            self._add_class(name, fields, " ".join(schema.get("description", "As the API has it.").split()))
+            doc = " ".join(schema.get("description", "As the API has it.").split())
+            self._add_class(name, fields, doc, _abouts(schema["properties"]))
         return str(name)
+
+
+def _docstring(text: str | None) -> Iterator[str]:
+    """A docstring, as editors show it beside a class or a field."""
+    if text:
+        whole = " ".join(text.split()).replace("\\", "\\\\").rstrip(".") + "."
+        lines = textwrap.wrap(whole, 104, break_long_words=False, break_on_hyphens=False)
+        yield f'    """{lines[0]}' + ('"""' if len(lines) == 1 else "")
+        yield from (f"    {line}" for line in lines[1:])
+        if len(lines) > 1:
+            yield '    """'
+
+
+def _abouts(schemas: dict[str, Schema]) -> dict[str, str]:
+    """What the description says of each."""
+    return {name: schema["description"] for name, schema in schemas.items() if schema.get("description")}
 
 
 def made(document: Schema) -> str:

@@ -13,35 +13,61 @@ class FetchOptions(TypedDict, total=False):
     """How a crawl fetches pages. Each option is optional: without it, the spider or the platform decides."""
 
     headers: dict[str, str]
+    """Sent with every request to the start URLs' hosts."""
     cookies: dict[str, str]
+    """Likewise."""
     user_agent: str | None
     proxy: str | None
+    """URL of an http proxy; its address is checked like any other."""
     min_pause_seconds: float | None
+    """The shortest pause between two requests to a host."""
     max_pause_seconds: float | None
+    """The longest pause; each pause is a random time between the two."""
     concurrency: int | None
+    """Requests at once."""
     obey_robots: bool | None
     retry_codes: list[int] | None
+    """HTTP statuses after which a page is tried again."""
     rate_limit: str | None
+    """The rate limit of this crawl alone, such as `30/m`."""
     respect: list[Literal["rsl"]] | None
+    """`rsl`: ask for no page of a host whose robots.txt names a license (Really Simple Licensing)."""
 
 
 class Expect(TypedDict, total=False):
     """What a good crawl finds. A crawl that finds less is `partial` at best, and its message says why."""
 
     min_items: int | None
+    """Items at least."""
     max_error_rate: float | None
+    """Share of its requests that may fail; a 404 is no failure. 0.05 is 5 %."""
     fields: dict[str, float]
+    """Field of the items → share of them that must have it, 1 for all. Null, an empty or blank text and an
+    empty list or object do not count.
+    """
     stop_early_after: int | None
+    """End the crawl early if `max_error_rate` is broken after so many requests, or `fields` after so many
+    items. By default it goes on to its end.
+    """
 
 
 class DatasetOrder(TypedDict, total=False):
     """The dataset that the items of a crawl go into."""
 
     key: list[str] | None
+    """The fields that say which items are the same. By default the canonical URL in `url`, and the whole
+    content of items without one. It can be changed only while the dataset has no items.
+    """
     ignore: list[str] | None
+    """Fields whose difference is no change."""
     confirm_removed: int | None
+    """After how many complete runs in a row without it an item counts as removed; 1 by default."""
     drop_guard: float | None
+    """Hold a run that would remove more than this share of the items, and more than three; 0.2 by default. 1
+    holds none for that.
+    """
     empty_values: list[str] | None
+    """Texts that count as empty, such as `N/A`, besides null and blank."""
     name: Required[str]
 
 
@@ -49,24 +75,55 @@ class CrawlFields(TypedDict, total=False):
     """The fields of `POST /crawl`."""
 
     user_id: str | None
+    """The user who asks; letters, digits and `. _ @ + | ~ = -`. By default the user of the key; a request
+    without a key must name one.
+    """
     webhook_url: str | None
+    """This URL is called when a run has ended."""
     depth: int | None
+    """How many links to follow from a start URL; 0: only the start URLs."""
     max_pages: int | None
+    """After so many pages it ends."""
     max_items: int | None
+    """The crawl ends after this many items."""
     ignore_cache: bool | None
+    """Make a new job, and fetch its pages without the HTTP cache. Runs of a schedule never use it."""
     params: dict[str, Any] | None
+    """The spider's parameters, which are checked against its schema."""
     priority: int | None
+    """Jobs with a higher priority go first."""
     tags: list[str] | None
+    """Words by which it is found."""
     timeout: int | None
+    """How many seconds one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default, or what the
+    project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.
+    """
     max_retries: int | None
+    """Maximum number of retries after failures; `MAX_RETRIES` by default."""
     project: str | None
+    """The project of the spider; by default the platform's own, or the only one that has the spider."""
     version: str | None
+    """The version of the project's egg, which all attempts run; by default the latest one. Without a version,
+    each run of a schedule uses the latest version at its time.
+    """
     fetch: FetchOptions | None
+    """How pages are fetched."""
     expect: Expect | None
+    """What the crawl must find; a crawl that finds less is `partial`."""
     settings: dict[str, Any] | None
+    """Settings of Scrapy, over those of the project and its spiders: plain ones, and those that the project
+    opens.
+    """
     dataset: str | DatasetOrder | None
+    """The dataset that the items become part of when the crawl has ended: a name, or an object that also says
+    what makes an item the same. It is made if it does not exist.
+    """
     env: dict[str, str] | None
+    """Variables for a deployed project's spider, over those of the project, as far as it opens them. They are
+    kept as they are: secrets belong to the project.
+    """
     schedule_at: datetime | str | None
+    """Run the crawl at this time, in the future and with an offset; with `interval`, not before it."""
 
 
 Overlap = Literal["skip", "queue", "allow"]
@@ -79,45 +136,92 @@ class ScheduleFields(CrawlFields, total=False):
     """The fields of `POST /schedules`."""
 
     timezone: str | None
+    """The IANA name of the time zone for cron; `UTC` by default."""
     jitter: float | None
+    """Shift each run by up to this fraction of the gap to the next; 0.1 for `every`, 0 for cron."""
     overlap: Overlap | None
+    """What to do if a run is due before the previous one has ended; `skip` by default."""
     catch_up: CatchUp | None
+    """How to make up for missed runs: by `one` run for all of them, by `none`, or `all`."""
     ends_at: datetime | str | None
+    """No run after this time."""
     max_runs: int | None
+    """Runs after which the schedule ends."""
 
 
 class ScheduleChanges(TypedDict, total=False):
     """The fields of `PATCH /schedules/{schedule_id}`."""
 
     depth: int | None
+    """How many links to follow from a start URL; 0: only the start URLs."""
     max_pages: int | None
+    """After so many pages it ends."""
     max_items: int | None
+    """The crawl ends after this many items."""
     ignore_cache: bool
+    """Whether runs fetch all pages without the HTTP cache."""
     params: dict[str, Any]
+    """The spider's parameters, which are checked against its schema."""
     priority: int
+    """Jobs with a higher priority go first."""
     tags: list[str]
+    """Words by which it is found."""
     timeout: int | None
+    """How many seconds one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default, or what the
+    project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.
+    """
     max_retries: int | None
+    """Maximum number of retries after failures; `MAX_RETRIES` by default."""
     project: str | None
+    """The project of the spider; by default the platform's own, or the only one that has the spider."""
     version: str | None
+    """The version of the project's egg, which all attempts run; by default the latest one. Without a version,
+    each run of a schedule uses the latest version at its time.
+    """
     fetch: FetchOptions | None
+    """How pages are fetched."""
     expect: Expect | None
+    """What the crawl must find; a crawl that finds less is `partial`."""
     settings: dict[str, Any]
+    """Settings of Scrapy, over those of the project and its spiders: plain ones, and those that the project
+    opens.
+    """
     dataset: str | DatasetOrder | None
+    """The dataset that the items become part of when the crawl has ended: a name, or an object that also says
+    what makes an item the same. It is made if it does not exist.
+    """
     env: dict[str, str]
+    """Variables for a deployed project's spider, over those of the project, as far as it opens them. They are
+    kept as they are: secrets belong to the project.
+    """
     interval: str
+    """Five-field cron, a name such as `@daily`, or `every 15m`."""
     schedule_at: datetime | str | None
+    """Run the crawl at this time, in the future and with an offset; with `interval`, not before it."""
     timezone: str | None
+    """The IANA name of the time zone for cron; `UTC` by default."""
     jitter: float | None
+    """Shift each run by up to this fraction of the gap to the next; 0.1 for `every`, 0 for cron."""
     overlap: Overlap | None
+    """What to do if a run is due before the previous one has ended; `skip` by default."""
     catch_up: CatchUp | None
+    """How to make up for missed runs: by `one` run for all of them, by `none`, or `all`."""
     ends_at: datetime | str | None
+    """No run after this time."""
     max_runs: int | None
+    """Runs after which the schedule ends."""
     name: str | None
+    """Its name."""
     spider: str
+    """A spider of `GET /spiders`."""
     start_urls: list[str]
+    """Absolute http(s) URLs of public hosts. A spider that has its own needs none: `GET /spiders` says whether
+    it `needs_urls`.
+    """
     webhooks: list[str]
+    """URLs that are called when a run has ended."""
     rev: int | None
+    """Change the schedule only if its revision is still this one; otherwise the answer is 409."""
 
 
 ExportWhat = Literal["snapshot", "changes"]
@@ -127,21 +231,35 @@ class ExportOrder(TypedDict, total=False):
     """One file of each run."""
 
     to: Required[str]
+    """`s3://bucket/prefix`, `file:///folder`, or a folder below the first of `EXPORT_TO`."""
     format: Required[Literal["jsonl", "csv", "xlsx", "parquet"]]
+    """How it is written."""
     what: ExportWhat
     each: Literal["run"]
+    """When it is written: after each run."""
 
 
 class DatasetOptions(TypedDict, total=False):
     """The fields of `PUT /datasets/{name}`."""
 
     key: list[str] | None
+    """The fields that say which items are the same. By default the canonical URL in `url`, and the whole
+    content of items without one. It can be changed only while the dataset has no items.
+    """
     ignore: list[str] | None
+    """Fields whose difference is no change."""
     confirm_removed: int | None
+    """After how many complete runs in a row without it an item counts as removed; 1 by default."""
     drop_guard: float | None
+    """Hold a run that would remove more than this share of the items, and more than three; 0.2 by default. 1
+    holds none for that.
+    """
     empty_values: list[str] | None
+    """Texts that count as empty, such as `N/A`, besides null and blank."""
     item_schema: dict[str, Any] | None
+    """The JSON Schema that items have to fit."""
     exports: list[ExportOrder] | None
+    """The files to write after each run, and where."""
 
 
 class DatasetChanges(DatasetOptions, total=False):
@@ -178,12 +296,19 @@ class FilterBody(TypedDict, total=False):
     """Which crawls the endpoint receives events of. A crawl must have one of the values of each given field."""
 
     projects: list[str]
+    """The projects."""
     spiders: list[str]
+    """The spiders."""
     sites: list[str]
+    """The sites."""
     datasets: list[str]
+    """Only of these datasets."""
     schedules: list[str]
+    """The schedules."""
     tags: list[str]
+    """Words by which it is found."""
     users: list[str]
+    """The users."""
 
 
 EndpointFormat = Literal["standard", "slack", "apprise"]
@@ -193,23 +318,40 @@ class EndpointFields(TypedDict, total=False):
     """The fields of `POST /endpoints`."""
 
     user_id: str | None
+    """Whose endpoint; by default the caller's."""
     description: str | None
+    """What it is for, in a few words."""
     events: list[EventType]
+    """The events to receive; by default all."""
     filter: FilterBody
+    """Only what this fits."""
     format: EndpointFormat | None
+    """By default `slack` if the URL is an incoming webhook of Slack or of what takes the same, else
+    `standard`. `slack`: a sentence with a link, for an incoming webhook of Slack, Mattermost, Rocket.Chat,
+    or Discord (its URL with `/slack`). `apprise`: a title and a text, for a service that Apprise knows:
+    `url` is Apprise's, such as `mailtos://user:password@example.com`, and is never shown again.
+    """
     all_users: bool
+    """Receive events of all users' crawls; for admins."""
     paused: bool
+    """Whether it is paused."""
 
 
 class EndpointChanges(TypedDict, total=False):
     """The fields of `PATCH /endpoints/{endpoint_id}`."""
 
     url: str | None
+    """Its URL."""
     description: str | None
+    """What it is for, in a few words."""
     events: list[EventType] | None
+    """The events that it is called with."""
     filter: FilterBody | None
+    """Only what this fits."""
     format: EndpointFormat | None
+    """Of what happens from now on."""
     paused: bool | None
+    """`false` also has one called again that was disabled."""
 
 
 JobStatus = Literal["scheduled", "pending", "running", "paused", "finished", "partial", "error", "cancelled"]
@@ -224,31 +366,54 @@ class JobCountFilters(TypedDict, total=False):
     """The fields of `GET /jobs/count`."""
 
     user_id: str | None
+    """Only jobs of this user."""
     status: list[JobStatus] | None
+    """Only jobs with this status; may be repeated for several."""
     spider: str | None
+    """Only jobs of this spider."""
     site: str | None
+    """Only runs of this site."""
     host: str | None
+    """Only jobs that crawl this host or one below it: their start URLs name it, they have asked it (see
+    `progress.hosts` of an attempt), or they wait and their spider is known to crawl it.
+    """
     project: str | None
+    """Only jobs of this project."""
     schedule_id: str | None
+    """Only runs of this schedule."""
     tag: str | None
+    """Only jobs with this tag."""
     since: datetime | str | None
+    """Only jobs created at or after this time; RFC 3339 with an offset."""
     until: datetime | str | None
+    """Only jobs created before this time."""
     started_since: datetime | str | None
+    """Only jobs that started at or after this time."""
     started_until: datetime | str | None
+    """Only jobs that started before this time."""
     finished_since: datetime | str | None
+    """Only jobs that ended at or after this time."""
     finished_until: datetime | str | None
+    """Only jobs that ended before this time."""
     waiting_reason: WaitingReason | None
+    """Only jobs that wait for this reason."""
     dead: bool | None
+    """Only dead letters."""
     q: str | None
+    """Only jobs with this text in the id, spider, tags, start URLs or message."""
     id_prefix: str | None
+    """Only jobs whose id begins so; at least four digits of it."""
     job_id: list[str] | None
+    """Only these jobs; may be repeated."""
 
 
 class JobFilters(JobCountFilters, total=False):
     """The fields of `GET /jobs`."""
 
     sort: Literal["newest", "oldest", "started", "ended"] | None
+    """Which jobs come first: the last or first created, the last started, or the last ended."""
     limit: int | None
+    """The size of a page."""
 
 
 ScheduleState = Literal["active", "paused", "ended"]
@@ -258,32 +423,51 @@ class ScheduleFilters(TypedDict, total=False):
     """The fields of `GET /schedules`."""
 
     user_id: str | None
+    """Only schedules of this user."""
     state: ScheduleState | None
+    """Only schedules in this state."""
     site: str | None
+    """Only schedules of this site and its targets."""
     host: str | None
+    """Only schedules that crawl this host or one below it: by their start URLs, their site, what a recent run
+    has asked, or what their spider is known to crawl.
+    """
     spider: str | None
+    """Only schedules of this spider."""
     q: str | None
+    """Only schedules with this text in the id, name, spider, site, tags or start URLs."""
     limit: int | None
+    """The size of a page."""
 
 
 class SpiderFilters(TypedDict, total=False):
     """The fields of `GET /spiders`."""
 
     project: str | None
+    """Only spiders of this project."""
     version: str | None
+    """Only spiders of this version."""
     name: str | None
+    """Only spiders with this name."""
     q: str | None
+    """Only spiders with this text in their name."""
     limit: int | None
+    """The size of a page."""
 
 
 class DeadLetterFilters(TypedDict, total=False):
     """The fields of `GET /dead-letters`."""
 
     user_id: str | None
+    """Only jobs of this user."""
     spider: str | None
+    """Only jobs of this spider."""
     q: str | None
+    """Only jobs with this text in the id, spider, tags, start URLs or message."""
     id_prefix: str | None
+    """Only jobs whose id begins so; at least four digits of it."""
     limit: int | None
+    """The size of a page."""
 
 
 Reason = Literal[
@@ -357,15 +541,25 @@ class RequestFilters(TypedDict, total=False):
     """The fields of `GET /jobs/{job_id}/requests`."""
 
     failed: bool | None
+    """Only those that failed (no answer, 429 or 5xx, after all retries), or not."""
     slow_ms: int | None
+    """Only those that took so many milliseconds or more."""
     redirected: bool | None
+    """Only those that were sent elsewhere, or not."""
     cached: bool | None
+    """Only those that the HTTP cache answered, or not."""
     status: str | None
+    """Only answers with this status, such as `404`, or of this class, such as `4xx`."""
     code: Reason | None
+    """Only those that failed or were not sent for this."""
     q: str | None
+    """Only those with this text in their URL, or in the one they were redirected to."""
     sort: Literal["at", "-ms", "-bytes"] | None
+    """In order of time, or the slowest or the largest first."""
     attempt: str | None
+    """`all`, or the number of an attempt; by default the attempt that counts."""
     limit: int | None
+    """The size of a page, by default 100."""
 
 
 ErrorGroupState = Literal["open", "resolved", "ignored"]
@@ -375,24 +569,40 @@ class ErrorFilters(TypedDict, total=False):
     """The fields of `GET /errors`."""
 
     user_id: str | None
+    """Only errors of this user's crawls."""
     project: str | None
+    """Only errors of this project."""
     spider: str | None
+    """Only errors of this spider."""
     state: ErrorGroupState | None
+    """Only errors in this state."""
     kind: Literal["exception", "log", "status", "download", "crawl"] | None
+    """Only such errors."""
     since: datetime | str | None
+    """Only what was seen at or after this time."""
     new_since: datetime | str | None
+    """Only what was first seen at or after this time."""
     until: datetime | str | None
+    """Only what was first seen before this time."""
     q: str | None
+    """Only with this text in the name, message or place."""
     sort: Literal["last_seen", "count", "first_seen"] | None
+    """What comes first: what was seen last, what occurred most often, or what was seen for the first time
+    before all others.
+    """
     limit: int | None
+    """The size of a page."""
 
 
 class AlertFilters(TypedDict, total=False):
     """The fields of `GET /alerts`."""
 
     user_id: str | None
+    """Only alerts of this user."""
     firing: bool | None
+    """Only those that fire now, or only those that do not."""
     limit: int | None
+    """The size of a page."""
 
 
 AuditKind = Literal["call", "login_failed", "command"]
@@ -402,12 +612,19 @@ class AuditFilters(TypedDict, total=False):
     """The fields of `GET /audit`."""
 
     user_id: str | None
+    """Only calls with this user's keys."""
     key_id: str | None
+    """Only calls with this key."""
     route: str | None
+    """Only this route, as it is written here: `/jobs/{job_id}/cancel`; or only this command."""
     kind: AuditKind | None
+    """Only entries of this kind."""
     since: datetime | str | None
+    """Only calls at or after this time; RFC 3339 with an offset."""
     until: datetime | str | None
+    """Only calls before this time."""
     limit: int | None
+    """The size of a page."""
 
 
 class QuietHours(TypedDict, total=False):
@@ -416,20 +633,30 @@ class QuietHours(TypedDict, total=False):
     since: Required[str]
     until: Required[str]
     timezone: str
+    """The IANA name of the time zone of its times."""
 
 
 class AlertRuleFields(TypedDict, total=False):
     """The fields of `POST /alerts/rules`."""
 
     user_id: str | None
+    """Whose rule; by default the caller's."""
     filter: FilterBody
+    """About which crawls; by default all."""
     group_by: Literal["spider", "schedule", "site", "project", "rule"]
+    """What the runs are grouped by: each group has an alert of its own."""
     to: list[str]
+    """The endpoints to notify; by default those whose `events` name alerts."""
     quiet: QuietHours | None
+    """The hours in which nobody is called."""
     silenced_until: datetime | str | None
+    """Nobody is notified until then."""
     remind_seconds: float | None
+    """Tell again so long after, while it lasts."""
     all_users: bool
+    """About the crawls of all users; for admins."""
     paused: bool
+    """Whether it is paused."""
 
 
 AlertMeasure = Literal[
@@ -459,6 +686,7 @@ class AlertCondition(TypedDict, total=False):
     below: float | None
     of_usual: int | None
     runs: int
+    """Runs."""
     for_seconds: float
 
 
@@ -466,14 +694,23 @@ class AlertRuleChanges(TypedDict, total=False):
     """The fields of `PATCH /alerts/rules/{rule_id}`."""
 
     name: str | None
+    """Its name."""
     when: AlertCondition | None
+    """What is measured, and from which value on there is an alert."""
     filter: FilterBody | None
+    """Only what this fits."""
     group_by: Literal["spider", "schedule", "site", "project", "rule"] | None
+    """What there is an alert for each of."""
     to: list[str] | None
+    """To what or to whom."""
     quiet: QuietHours | None
+    """`null` ends them."""
     silenced_until: datetime | str | None
+    """`null` ends a silence."""
     remind_seconds: float | None
+    """`null`: nobody is reminded."""
     paused: bool | None
+    """Whether it is paused."""
 
 
 PaginationType = Literal["next_link", "page_param", "infinite_scroll", "none"]
@@ -483,112 +720,185 @@ class SiteFields(TypedDict, total=False):
     """The fields of `POST /sites`."""
 
     enabled: bool
+    """If `false`, neither the site nor its targets are run."""
     project: str
+    """The project of a deployed egg; `default` is the platform's own."""
     spider: str
+    """A spider of `GET /spiders`."""
     requires_playwright: bool
+    """Whether its pages are rendered in a browser."""
     pagination_type: PaginationType
+    """How the spider `jobs` gets from one page of results to the next."""
     selectors: dict[str, str]
+    """CSS selectors by name, which the spider `jobs` uses on pages without JSON-LD."""
     interval_minutes: int
+    """Minutes between two runs of the site, and of its targets that have no frequency of their own."""
     min_pause_seconds: float
+    """The shortest pause between two requests of a run."""
     max_pause_seconds: float
+    """The longest pause. Each pause is a random time between the two."""
     max_retries: int
+    """How many times a failed run is tried again."""
     rate_limit: str | None
+    """The rate limit for all runs of the site together, such as `30/m`; null: no limit."""
     allow_overlap: bool
+    """Whether two runs of the site may run at once; if not, the second one waits."""
     payload: dict[str, Any]
+    """Further parameters for the spider. `keywords` and `location` are used by the site's own runs."""
     fetch: FetchOptions
+    """Headers, cookies and other options; the pauses have fields of their own."""
     dataset: str | DatasetOrder | None
+    """The dataset that the items of its runs and of its targets' runs become part of: a name, or an object
+    with its options.
+    """
     expect: Expect | None
+    """What each run must find. A run that finds less is `partial`; null: nothing."""
 
 
 class SiteChanges(TypedDict, total=False):
     """The fields of `PATCH /sites/{name}`."""
 
     enabled: bool
+    """If `false`, neither the site nor its targets are run."""
     project: str
+    """The project of a deployed egg; `default` is the platform's own."""
     spider: str
+    """A spider of `GET /spiders`."""
     search_url: str
+    """The URL of a search, with `{keywords}`, `{location}` and `{page}` as placeholders."""
     requires_playwright: bool
+    """Whether its pages are rendered in a browser."""
     pagination_type: PaginationType
+    """How the spider `jobs` gets from one page of results to the next."""
     selectors: dict[str, str]
+    """CSS selectors by name, which the spider `jobs` uses on pages without JSON-LD."""
     interval_minutes: int
+    """Minutes between two runs of the site, and of its targets that have no frequency of their own."""
     min_pause_seconds: float
+    """The shortest pause between two requests of a run."""
     max_pause_seconds: float
+    """The longest pause. Each pause is a random time between the two."""
     max_retries: int
+    """How many times a failed run is tried again."""
     rate_limit: str | None
+    """The rate limit for all runs of the site together, such as `30/m`; null: no limit."""
     allow_overlap: bool
+    """Whether two runs of the site may run at once; if not, the second one waits."""
     payload: dict[str, Any]
+    """Further parameters for the spider. `keywords` and `location` are used by the site's own runs."""
     fetch: FetchOptions
+    """Headers, cookies and other options; the pauses have fields of their own."""
     dataset: str | DatasetOrder | None
+    """The dataset that the items of its runs and of its targets' runs become part of: a name, or an object
+    with its options.
+    """
     expect: Expect | None
+    """What each run must find. A run that finds less is `partial`; null: nothing."""
 
 
 class ScrapeFields(TypedDict, total=False):
     """The fields of `POST /jobs/scrape`."""
 
     search_term: str | None
+    """The words for `{keywords}` in the site's search URL."""
     location: str | None
+    """The place for `{location}` in the site's search URL."""
     is_remote: bool | None
+    """`true`: only remote postings; `false`: only the others; by default all."""
     results_wanted: int | None
+    """The run ends after this many results. With `mode=sync`: 25 at most, and by default."""
     payload: dict[str, Any]
+    """Further parameters, which override those of the site's own `payload`."""
     user_id: str
+    """The user who asks; by default the user of the key."""
 
 
 class TargetFields(TypedDict, total=False):
     """The fields of `POST /targets`."""
 
     keywords: str
+    """The words for `{keywords}` in the site's search URL."""
     location: str
+    """The place for `{location}` in the site's search URL."""
     frequency: int | str | None
+    """Minutes, or cron (`0 9 * * *`, `@daily`); null: the site's `interval_minutes`."""
     timezone: str
+    """The time zone for cron."""
     enabled: bool
+    """Whether its schedule runs it."""
     results_wanted: int | None
+    """A run ends after this many results; null: no limit."""
     is_remote: bool | None
+    """`true`: only remote postings; `false`: only the others; null: all."""
 
 
 class TargetChanges(TypedDict, total=False):
     """The fields of `PATCH /targets/{target_id}`."""
 
     keywords: str
+    """The words for `{keywords}` in the site's search URL."""
     location: str
+    """The place for `{location}` in the site's search URL."""
     frequency: int | str | None
+    """Minutes, or cron (`0 9 * * *`, `@daily`); null: the site's `interval_minutes`."""
     timezone: str
+    """The time zone for cron."""
     enabled: bool
+    """Whether its schedule runs it."""
     results_wanted: int | None
+    """A run ends after this many results; null: no limit."""
     is_remote: bool | None
+    """`true`: only remote postings; `false`: only the others; null: all."""
 
 
 class KeyBudget(TypedDict, total=False):
     """How much the crawls of an API key may use on one day (UTC). An absent amount has no limit."""
 
     pages: int | None
+    """Pages."""
     minutes: int | None
+    """Duration of all its crawls together."""
     hosts: int | None
+    """Hosts that crawls send requests to, counted for each crawl."""
     bytes: int | None
+    """Size of the responses as sent, before decompression."""
 
 
 class KeyFields(TypedDict, total=False):
     """The fields of `POST /keys`."""
 
     projects: list[str]
+    """With `read_all` alone: the key may only read these projects, of all users."""
     expires_at: datetime | str | None
+    """The key is invalid from then on; by default it does not expire."""
     note: str | None
+    """What the key is for."""
     budget: KeyBudget | None
+    """What all its crawls together may take on one day (UTC). For keys with the scope agent or crawl, and not
+    for an admin's.
+    """
 
 
 class SavedViewChanges(TypedDict, total=False):
     """The fields of `PATCH /views/{view_id}`."""
 
     query: str | None
+    """The query of the list's address."""
     shared: bool | None
+    """Whether others see it, too."""
     default: bool | None
+    """`false`: the list begins with no view."""
 
 
 class ResendFields(TypedDict, total=False):
     """The fields of `POST /endpoints/{endpoint_id}/deliveries/resend`."""
 
     deliveries: list[str]
+    """These."""
     since: datetime | str | None
+    """Deliveries made at or after this time."""
     missing: bool
+    """Only those that the receiver has not got; without `since` all such."""
 
 
 ChangeTypes = list[Literal["new", "changed", "removed"]]
