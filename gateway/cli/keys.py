@@ -136,9 +136,14 @@ def create(
         )
     err.print(f"Keep it: it is not shown again. `{program()}` sends it if DISCOVERYBOT_KEY is set to it.")
     if first:
-        err.print(
-            "It is the first one: within a few seconds the gateway refuses requests without a key.", style="yellow"
-        )
+        _explain_first(issued.key)
+
+
+def _explain_first(key: ApiKey) -> None:
+    err.print("It is the first one: within a few seconds the gateway refuses requests without a key.", style="yellow")
+    if Scope.ADMIN not in key.scopes:
+        more = f"{program()} keys create --scope admin"
+        err.print(f"Nobody can do more than this key then. Make one for yourself, too: {more}", style="yellow")
 
 
 @app.command()
@@ -179,8 +184,8 @@ def _parts() -> Iterator[Container]:
         try:
             yield parts
         except PyMongoError as error:
-            message = f"MongoDB cannot be asked ({type(error).__name__}): name it with MONGO_URI, or start the stack"
-            raise ApiError(message, ExitCode.ERROR) from None
+            remedy = "name it with MONGO_URI, or the folder of a running stack with DISCOVERYBOT_HOME"
+            raise ApiError(f"MongoDB cannot be asked ({type(error).__name__}): {remedy}", ExitCode.ERROR) from None
         except DiscoveryBotError as error:
             raise ApiError(error.message, ExitCode.ERROR, detail=error.detail) from None
 

@@ -228,12 +228,12 @@ def test_the_jobs_and_the_schedules_of_a_host_are_found(
     assert scheduled("site.example") == scheduled("www.site.example") == [schedule["schedule_id"]]
     assert scheduled("other.example") == scheduled("ite.example") == []
     assert bulk(gateway, "cancel", user, filter={"host": "other.example"})["matched"] == 0
-    assert scheduled("2001:db8::1") == scheduled("[2001:db8::1]:80") == []
+    assert scheduled("2001:db8::1") == scheduled("[2001:db8::1]") == []
     wanted = {"host": "https://Site.example/whatever"}
     assert bulk(gateway, "cancel", user, 1, filter=wanted)["done"] == 1
     assert statuses(jobs, [ours]) == ["cancelled"]
 
 
-@pytest.mark.parametrize("host", ["", "a b", "http://", "*.site.example"])
+@pytest.mark.parametrize("host", ["", "a b", "http://", "*.site.example", "site.example:8080"])
 def test_what_is_no_host_is_refused(gateway: httpx2.Client, host: str) -> None:
     assert gateway.get("/jobs", params={"host": host}).status_code == 422
