@@ -159,12 +159,19 @@ def _moment(name: str, value: datetime) -> str:
     return value.isoformat()
 
 
+#: What crawls URLs for which no spider and no project is named.
+DEFAULT_SPIDER = "seo"
+
+
 def order(
     user_id: str | None, urls: tuple[str, ...], spider: str | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The body of a request for a crawl, without fields that are `None`."""
     if not all(isinstance(url, str) for url in urls):
         raise TypeError("pass URLs one by one, each as a text: a list of them with a star, as in (*urls)")
+    if spider is None and urls and fields.get("project") is None:
+        # as on the command line
+        spider = DEFAULT_SPIDER
     return given(**{"user_id": user_id, "spider": spider, "start_urls": [*urls] or None, **fields})
 
 

@@ -117,7 +117,8 @@ class Client:
         """Crawl from these URLs on, and return the job once it has ended, whether well or not (see
         `Job.require_good`). `Job.items` has the results.
 
-        `fields` are those of `POST /crawl`, such as `depth=1` or `params={…}`. `wait` is how many seconds all of it
+        Without a spider and a project the spider is `seo`, as on the command line. `fields` are those of
+        `POST /crawl`, such as `depth=1` or `params={…}`. `wait` is how many seconds all of it
         may take; after that raises `WaitTimeoutError`, and the crawl goes on. If the gateway has not even accepted
         the crawl by then, raises `GatewayUnreachableError` or `UnavailableError`.
         """
