@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from client_source import PLAIN, ROOT, Schema, docstring, formatted
 
 from gateway.application import create_app
 from gateway.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "client/src/discoverybot_client/answers.py"
 HEAD = '''"""What the gateway says, as objects, made from the API's description by `make blocking-client`."""
 
@@ -25,10 +24,7 @@ from typing import Any, Literal
 
 from discoverybot_client.records import Record
 '''
-PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 TIMES = {"date-time": "datetime", "date": "date"}
-
-Schema = dict[str, Any]
 
 
 class Kind(NamedTuple):
@@ -210,7 +206,10 @@ class Records:
     def _add(self, kind: Kind) -> None:
         self._classes[kind.name] = ""  # in its place, before what it is made of
         first, *others = (self._schemas[name]["properties"] for name in kind.schemas)
-        lines = [f"class {kind.name}(Record):", *_doc(kind.doc or self._schemas[kind.schemas[0]].get("description"))]
+        lines = [
+            f"class {kind.name}(Record):",
+            *docstring(kind.doc or self._schemas[kind.schemas[0]].get("description")),
+        ]
         for name, value in (("_names", kind.names), ("_shows", kind.shows)):
             lines += [f"    {name} = {value!r}"] if value else []
         required = self._schemas[kind.schemas[0]].get("required", ())
@@ -220,7 +219,7 @@ class Records:
             told = self._type(schema)
             may_lack = field in kind.unsure or field not in required or any(field not in other for other in others)
             lines.append(f"    {field}: {told}{' | None' if may_lack and not _has_none(told) else ''}")
-            lines += _doc(schema.get("description"))
+            lines += docstring(schema.get("description"))
         self._classes[kind.name] = "\n".join([*lines, ""])
 
     def _type(self, schema: Schema) -> str:
@@ -266,22 +265,10 @@ def _has_none(told: str) -> bool:
     return told == "Any" or told.endswith("None")
 
 
-def _doc(text: str | None) -> Iterator[str]:
-    """A docstring, as editors show it beside a class or a field."""
-    if text:
-        whole = " ".join(text.split()).replace("\\", "\\\\").rstrip(".") + "."
-        lines = textwrap.wrap(whole, 104, break_long_words=False, break_on_hyphens=False)
-        yield f'    """{lines[0]}' + ('"""' if len(lines) == 1 else "")
-        yield from (f"    {line}" for line in lines[1:])
-        if len(lines) > 1:
-            yield '    """'
-
-
 def made(document: Schema) -> str:
     """The text of the module."""
     text = Records(document["components"]["schemas"]).text()
-    ruff = [str(Path(sys.executable).with_name("ruff")), "format", "--config", str(ROOT / "pyproject.toml"), "-"]
-    return subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+    return formatted(text)
 
 
 if __name__ == "__main__":

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from client_source import PLAIN, ROOT, Schema, docstring, formatted
 
 from gateway.application import create_app
 from gateway.settings import Settings
 from gateway.web.schemas.crawl import OF_INTERVALS
 
-ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "client/src/discoverybot_client/params.py"
 HEAD = '''"""What the methods of both clients take by name, made from the API's description by `make blocking-client`.
 
@@ -27,9 +26,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal, Required, TypedDict
 '''
-PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-
-Schema = dict[str, Any]
 
 
 class Arguments(NamedTuple):
@@ -148,7 +144,7 @@ class Module:
             line
             for field, kind in fields.items()
             if field not in inherited
-            for line in (f"    {field}: {kind}", *_docstring(abouts.get(field)))
+            for line in (f"    {field}: {kind}", *docstring(abouts.get(field)))
         ]
         self._texts[name] = "\n".join([f"class {name}({base}, total=False):", f'    """{doc}"""\n', *own, ""])
         self._fields[name] = fields
@@ -193,17 +189,6 @@ class Module:
         return str(name)
 
 
-def _docstring(text: str | None) -> Iterator[str]:
-    """A docstring, as editors show it beside a class or a field."""
-    if text:
-        whole = " ".join(text.split()).replace("\\", "\\\\").rstrip(".") + "."
-        lines = textwrap.wrap(whole, 104, break_long_words=False, break_on_hyphens=False)
-        yield f'    """{lines[0]}' + ('"""' if len(lines) == 1 else "")
-        yield from (f"    {line}" for line in lines[1:])
-        if len(lines) > 1:
-            yield '    """'
-
-
 def _abouts(schemas: dict[str, Schema]) -> dict[str, str]:
     """What the description says of each."""
     return {name: schema["description"] for name, schema in schemas.items() if schema.get("description")}
@@ -216,8 +201,7 @@ def made(document: Schema) -> str:
         module.add(wanted)
     for name, (path, parameter) in OTHERS.items():
         module.add_alias(name, path, parameter)
-    ruff = [str(Path(sys.executable).with_name("ruff")), "format", "--config", str(ROOT / "pyproject.toml"), "-"]
-    return subprocess.run(ruff, input=module.text(), capture_output=True, text=True, check=True).stdout
+    return formatted(module.text())
 
 
 if __name__ == "__main__":
