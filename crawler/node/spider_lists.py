@@ -85,8 +85,7 @@ class Listing(BaseModel):
     problem: str | None = None
     reason: Reason | None = None
     #: What may help: a well-known distribution that the project imports without declaring it, and whether other
-    #: versions
-    #: of its dependencies might work.
+    #: versions of its dependencies might work.
     undeclared: str | None = None
     is_outdated: bool = False
     #: Scrapyd itself sets these fields: the package that cannot be built, the unpacked egg, the environment with its
