@@ -121,8 +121,9 @@ class AlertCondition(BaseModel, extra="forbid", frozen=True):
     below: Annotated[float, Field(gt=0, le=1e12)] | None = None
     #: If set, the bound is a multiple of the median of this many earlier runs.
     of_usual: Annotated[int, Field(ge=FEWEST_USUAL, le=MOST_USUAL)] | None = None
-    #: The condition must hold for this many runs in a row.
-    runs: Annotated[int, Field(ge=1, le=MOST_IN_A_ROW)] = 1
+    runs: Annotated[
+        int, Field(ge=1, le=MOST_IN_A_ROW, description="The condition must hold for this many runs in a row.")
+    ] = 1
     #: The condition must hold for this many seconds.
     for_seconds: Annotated[float, Field(ge=0, le=_LONGEST)] = 0.0
 

@@ -94,9 +94,9 @@ class JobRecord(Record):
     job_id: str
     """The job's id."""
     status: JobStatus
-    """Its status."""
+    """The status."""
     spider: str | None
-    """The spider's name."""
+    """The name of the spider."""
     version: str | None
     """The version of the spider's project; null for the project `default`."""
     max_items: int | None
@@ -106,7 +106,7 @@ class JobRecord(Record):
     spider_job_id: str | None
     """`<job>-<attempt>`: the attempt's name in Scrapyd."""
     node: str | None
-    """The node's name."""
+    """The name of the node."""
     waiting_reason: str | None
     """Why the job has not started; only for pending jobs. `disk_full`: the nodes that could run it have no
     room. `site_busy`, `previous_run`: it waits for the end of another run.
@@ -126,23 +126,23 @@ class JobRecord(Record):
     trigger: Trigger | None
     """For a run of a site: whether a person or its schedule asked for it."""
     requested_pages: int
-    """Pages that were asked for."""
+    """Number of pages that were requested."""
     completed_pages: int
-    """Pages that were fetched."""
+    """Number of pages that were fetched."""
     items_count: int
-    """Items that were scraped."""
+    """Number of items that were scraped."""
     errors_count: int
-    """Errors in the log."""
+    """Number of errors in the log."""
     pages_per_s: float
     """Pages per second."""
     created_at: datetime | None
-    """When it was made."""
+    """When it was created."""
     started_at: datetime | None
-    """When it began; `null` before that."""
+    """When it began; `null` until then."""
     finished_at: datetime | None
-    """When it ended; `null` while it goes on."""
+    """When the job ended; `null` until then."""
     cancel_requested_at: datetime | None
-    """When it was asked to cancel it; `null` if it was not."""
+    """When cancelling was asked for; `null` if it was not."""
     pause_requested_at: datetime | None
     """Null again once the job is resumed."""
     expires_at: datetime | None
@@ -157,39 +157,39 @@ class JobRecord(Record):
     dead: bool
     """Whether it is a dead letter: it failed and has no retries left."""
     kind: Literal["job"]
-    """Of which kind it is."""
+    """What kind of thing it is."""
     user_id: str | None
-    """The user whose it is."""
+    """The user to whom it belongs."""
     spec: CrawlSpec | None
     """What was asked for."""
     tags: list[str] | None
-    """Words by which it is found."""
+    """Labels to find it by."""
     priority: int | None
-    """Of those that wait, the highest begins first."""
+    """Waiting jobs with a higher priority begin first."""
     max_retries: int | None
-    """How often it is tried again at most."""
+    """At most this many retries."""
     failures: int | None
     """How many attempts failed, those that their node did not start included."""
     webhooks: list[str] | None
-    """What is called with its events."""
+    """Addresses that are called with its events."""
     webhooks_delivered: list[str] | None
     """The webhooks that were called successfully."""
     webhook_message: str | None
     """Why the last call of the other webhooks failed."""
     retry_of: str | None
-    """The job that this one tries again."""
+    """The job that this one repeats."""
     target: TargetRun | None
     """For a run of a target: what the message to the worker said."""
     correlation_id: str | None
     """The id of the request that asked for the job."""
     updated_at: datetime | None
-    """When it was changed last."""
+    """When it was last changed."""
     attempts: list[Attempt] | None
     """The newest ones: at least 100, if there are as many."""
     logs_url: str | None
-    """Where its log is."""
+    """The address of the log."""
     items_url: str | None
-    """Where its items are."""
+    """The address of the items."""
     files_url: str | None
     page_url: str | None
     """The job's page in the console, for people."""
@@ -219,35 +219,35 @@ class CrawlSpec(Record):
     """The work of a crawl: everything that changes which pages it fetches or which items it finds."""
 
     project: str | None
-    """The project of the spider."""
+    """The project."""
     version: str | None
     """The version."""
     replaced: int | None
     spider: str
-    """The spider's name."""
+    """The name of the spider."""
     start_urls: list[str]
-    """Where the crawl begins."""
+    """The URLs at which the crawl begins."""
     depth: int | None
-    """How many links away from the start URLs is crawled."""
+    """How many links from the start URLs the crawl goes."""
     params: dict[str, Any] | None
     """The spider's own parameters."""
     max_pages: int | None
-    """After so many pages it ends."""
+    """The crawl ends after this many pages."""
     max_items: int | None
-    """After so many items it ends."""
+    """The crawl ends after this many items."""
     timeout: int | None
-    """After so many seconds it ends."""
+    """The crawl is ended after this many seconds."""
     ignore_cache: bool | None
-    """Whether it is crawled although there is such a crawl."""
+    """Whether it is crawled even if the same crawl was asked for before."""
     fetch: FetchOptionsRecord | None
     expect: ExpectRecord | None
     settings: dict[str, Any] | None
-    """Settings of Scrapy."""
+    """Scrapy's settings."""
     env: dict[str, str] | None
     site: str | None
-    """The name of the site that is searched."""
+    """The name of the site."""
     dataset: str | dict[str, Any] | None
-    """The dataset that its items go into."""
+    """The dataset that the items go into."""
     site_rate_limit: str | None
 
 
@@ -313,25 +313,25 @@ class Attempt(Record):
     """The number of the attempt, from 1 on."""
     spider_job_id: str
     node: str
-    """The node's name."""
+    """The name of the node."""
     status: JobStatus | None
-    """Its status."""
+    """The status."""
     reason: str | None
-    """Why it is so."""
+    """The code of the reason."""
     message: str | None
-    """What has happened, for people."""
+    """An explanation for people."""
     dispatched_at: datetime
-    """When a node was given it."""
+    """When the attempt was handed to a node."""
     started_at: datetime | None
-    """When it began; `null` before that."""
+    """When it began; `null` until then."""
     ended_at: datetime | None
     """When it ended."""
     log_bytes: int | None
     """The size of the attempt's log; known once it has ended."""
     progress: Progress | None
-    """How far it is."""
+    """How far the attempt has come."""
     exit: ProcessExit | None
-    """How its process ended."""
+    """How the process of the attempt ended."""
     filled: dict[str, int] | None
     """How many of its items have each field that `expect` names; null without any, or before its end."""
     stats: dict[str, Any]
@@ -342,13 +342,13 @@ class Progress(Record):
     """How far a crawl is."""
 
     requested_pages: int | None
-    """Pages that were asked for."""
+    """Number of pages that were requested."""
     completed_pages: int | None
-    """Pages that were fetched."""
+    """Number of pages that were fetched."""
     items_count: int | None
-    """Items that were scraped."""
+    """Number of items that were scraped."""
     errors_count: int | None
-    """Errors in the log."""
+    """Number of errors in the log."""
     answered_2xx: int | None
     """Answers with a status of 200 to 299."""
     answered_3xx: int | None
@@ -364,7 +364,7 @@ class Progress(Record):
     hosts: list[str] | None
     """The hosts that it has asked, at most the first 20. A stream's events leave them out."""
     at: datetime | None
-    """When it was."""
+    """When it happened, or was measured."""
 
 
 class ProcessExit(Record):
@@ -400,7 +400,7 @@ class Files(Record):
     count: int
     """How many files were kept."""
     bytes: int
-    """How many bytes."""
+    """Size in bytes."""
     refused_count: int
     """How many were not: too large, too many, or no files at all."""
     refused: list[dict[str, str]]
@@ -427,29 +427,29 @@ class ScheduleRecord(Record):
     schedule_id: str
     """The schedule's id. It can be used in place of a job's id."""
     user_id: str
-    """The user whose it is."""
+    """The user to whom it belongs."""
     name: str | None
-    """Its name."""
+    """The name."""
     state: ScheduleState
-    """Its state."""
+    """The state."""
     message: str | None
     """Why it ended."""
     interval: str
-    """How often it runs: a cron expression, `@daily` and its like, or `every 15m`."""
+    """How often it runs: a cron expression, `@daily` and the like, or `every 15m`."""
     timezone: str
-    """The IANA name of the time zone of its times."""
+    """The IANA name of the time zone."""
     schedule_at: datetime
     """No run before this time; intervals are counted from it."""
     ends_at: datetime | None
-    """After this time there are no more runs."""
+    """No more runs after this time."""
     jitter: float | None
     """Null: the default, 0.1 for `every` and 0 for cron."""
     overlap: Overlap
-    """What is done if the run before still goes on."""
+    """What happens if the previous run has not ended."""
     catch_up: CatchUp
-    """What is done about runs that were missed."""
+    """What happens to runs that were missed."""
     max_runs: int | None
-    """After so many runs it ends."""
+    """The schedule ends after this many runs."""
     next_run: datetime | None
     """The next run, with jitter; null unless the schedule is active."""
     runs: int
@@ -464,22 +464,22 @@ class ScheduleRecord(Record):
     start_urls: list[str]
     """The first 10 start URLs."""
     start_urls_count: int
-    """How many start URLs it has."""
+    """Number of start URLs."""
     tags: list[str]
-    """Words by which it is found."""
+    """Labels to find it by."""
     site: str | None
     """The site that the schedule, or the schedule's target, belongs to."""
     target: str | None
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     updated_at: datetime
-    """When it was changed last."""
+    """When it was last changed."""
     status_url: str
-    """Where its state is."""
+    """The address of the status."""
     logs_url: str
-    """Where its log is."""
+    """The address of the log."""
     items_url: str
-    """Where its items are."""
+    """The address of the items."""
     page_url: str
     """The schedule's page in the console, for people."""
     crawl: CrawlOrder | None
@@ -490,42 +490,42 @@ class CrawlOrder(Record):
     """What each run does."""
 
     project: str
-    """The project of the spider."""
+    """The project."""
     version: str | None
     """Null: each run uses the latest version at its time."""
     spider: str
-    """The spider's name."""
+    """The name of the spider."""
     start_urls: list[str]
-    """Where the crawl begins."""
+    """The URLs at which the crawl begins."""
     depth: int | None
-    """How many links away from the start URLs is crawled."""
+    """How many links from the start URLs the crawl goes."""
     params: dict[str, Any]
     """The spider's own parameters."""
     max_pages: int | None
-    """After so many pages it ends."""
+    """The crawl ends after this many pages."""
     max_items: int | None
-    """After so many items it ends."""
+    """The crawl ends after this many items."""
     timeout: int
-    """After so many seconds it ends."""
+    """The crawl is ended after this many seconds."""
     ignore_cache: bool
-    """Whether it is crawled although there is such a crawl."""
+    """Whether it is crawled even if the same crawl was asked for before."""
     fetch: FetchOptionsRecord | None
     expect: ExpectRecord | None
     """What the crawl must find; a crawl that finds less is `partial`."""
     settings: dict[str, Any]
-    """Settings of Scrapy."""
+    """Scrapy's settings."""
     env: dict[str, str]
     """Without the values."""
     dataset: str | dict[str, Any] | None
-    """The dataset that its items go into."""
+    """The dataset that the items go into."""
     max_retries: int
-    """How often it is tried again at most."""
+    """At most this many retries."""
     priority: int
-    """Of those that wait, the highest begins first."""
+    """Waiting jobs with a higher priority begin first."""
     tags: list[str]
-    """Words by which it is found."""
+    """Labels to find it by."""
     webhooks: list[str]
-    """What is called with its events."""
+    """Addresses that are called with its events."""
 
 
 class SpiderRecord(Record):
@@ -539,9 +539,9 @@ class SpiderRecord(Record):
     latest: bool
     """Whether a crawl that names no version runs this one."""
     name: str
-    """Its name."""
+    """The name."""
     description: str
-    """What it is for, in a few words."""
+    """A short description."""
     params_schema: dict[str, Any] | None
     """JSON Schema of `params`; null: any parameters that are strings."""
     allowed_domains: list[str]
@@ -579,9 +579,9 @@ class DatasetRecord(Record):
 
     _names = ("user_id", "name")
     name: str
-    """Its name."""
+    """The name."""
     user_id: str
-    """The user whose it is."""
+    """The user to whom it belongs."""
     key: list[str]
     """Empty: the canonical `url`, or the content of items without one."""
     ignore: list[str]
@@ -606,11 +606,11 @@ class DatasetRecord(Record):
     complete_at: datetime | None
     """When the last complete run had ended."""
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     updated_at: datetime
-    """When it was changed last."""
+    """When it was last changed."""
     page_url: str
-    """Its page in the console."""
+    """The address of its page in the console."""
 
 
 class ExportOrderRecord(Record):
@@ -619,7 +619,7 @@ class ExportOrderRecord(Record):
     to: str
     """`s3://bucket/prefix`, `file:///folder`, or a folder below the first of `EXPORT_TO`."""
     format: Literal["jsonl", "csv", "xlsx", "parquet"]
-    """How it is written."""
+    """The format in which it is sent or written."""
     what: ExportWhat | None
     each: Literal["run"] | None
     """When it is written: after each run."""
@@ -631,14 +631,14 @@ class DatasetItem(Record):
     _shows = ("key", "seq")
     key_hash: str
     key: dict[str, Any]
-    """What tells it from others."""
+    """The values that identify the item."""
     item: dict[str, Any]
     seq: int
     """The change that made it what it is. Apply only changes with a higher `seq` to it."""
     run: str
-    """The job of the run."""
+    """The id of the run's job."""
     first_seen: datetime
-    """When it was seen first."""
+    """When it was first seen."""
     changed_at: datetime
     removed: bool
 
@@ -653,13 +653,13 @@ class Change(Record):
     seq: int
     """The change's number: changes are in this order. Numbers may be missing."""
     type: Literal["new", "changed", "removed"]
-    """Its type."""
+    """The type."""
     deleted: bool
     """Whether the item is gone, for programs that have a column for that."""
     key_hash: str
     """The hash of the item's key, the same in all its changes."""
     key: dict[str, Any]
-    """What tells it from others."""
+    """The values that identify the item."""
     item: dict[str, Any]
     """The item; of a removed one the last that was known."""
     changes: dict[str, ChangedField] | None
@@ -667,9 +667,9 @@ class Change(Record):
     run: str
     """The job that found it."""
     at: datetime
-    """When it was."""
+    """When it happened, or was measured."""
     first_seen: datetime
-    """When it was seen first."""
+    """When it was first seen."""
 
 
 class ChangedField(Record):
@@ -687,11 +687,11 @@ class DatasetRunRecord(Record):
     job_id: str
     """The job's id."""
     state: RunState
-    """Its state."""
+    """The state."""
     incomplete: Incomplete | None
     """Why it removes nothing; null for a complete run."""
     started_at: datetime
-    """When it began; `null` before that."""
+    """When it began; `null` until then."""
     ended_at: datetime
     """When it ended."""
     counts: RunCounts
@@ -704,22 +704,22 @@ class DatasetRunRecord(Record):
     schema_breaks: list[SchemaBreak]
     """Why items are set apart: by field and rule, the first 20."""
     message: str | None
-    """What has happened, for people."""
+    """An explanation for people."""
     accepted_by: str | None
-    """Who has accepted it."""
+    """Who has accepted the run."""
     rejected_by: str | None
-    """Who has rejected it."""
+    """Who has rejected the run."""
     exports: list[RunExport]
     """The outcomes of the dataset's exports of this run."""
     page_url: str
-    """Its page in the console."""
+    """The address of its page in the console."""
 
 
 class RunCounts(Record):
     """How many items a run changes, or would change if it were published."""
 
     items: int | None
-    """Items."""
+    """Items: their number, or a page of them."""
     new: int | None
     changed: int | None
     removed: int | None
@@ -735,26 +735,26 @@ class StoredFinding(Record):
 
     code: str
     field: str | None
-    """The field's name."""
+    """The name of the field."""
     type: str | None
-    """Its type."""
+    """The type."""
     normal: float | None
     here: float | None
     holds: bool | None
     message: str
-    """What has happened, for people."""
+    """An explanation for people."""
 
 
 class SchemaBreak(Record):
     """One way in which items of a run break the dataset's schema."""
 
     field: str | None
-    """The field's name."""
+    """The name of the field."""
     rule: str
     items: int | None
-    """Items."""
+    """Items: their number, or a page of them."""
     message: str
-    """What has happened, for people."""
+    """An explanation for people."""
     example: str
 
 
@@ -762,10 +762,10 @@ class RunExport(Record):
     """The outcome of one export of a run."""
 
     to: str
-    """To what or to whom."""
+    """Where it is sent."""
     what: ExportWhat
     format: str
-    """How it is written."""
+    """The format in which it is sent or written."""
     rows: int | None
     written_at: datetime | None
     problem: str | None
@@ -788,7 +788,7 @@ class DatasetMeasure(Record):
 
     measure: Measure
     field: str | None
-    """The field's name."""
+    """The name of the field."""
     value: float
     """Of the run."""
     normal: float
@@ -807,19 +807,19 @@ class EndpointRecord(Record):
     endpoint_id: str
     """The endpoint's id."""
     user_id: str
-    """The user whose it is."""
+    """The user to whom it belongs."""
     url: str
-    """Its URL."""
+    """The URL."""
     description: str | None
-    """What it is for, in a few words."""
+    """A short description."""
     events: list[str]
     """Empty: all of them."""
     filter: EndpointFilterRecord
-    """Only what this fits."""
+    """Which crawls it is about."""
     format: EndpointFormat
-    """How it is written."""
+    """The format in which it is sent or written."""
     all_users: bool
-    """Whether it is for the crawls of all users."""
+    """Whether it covers the crawls of all users."""
     paused: bool
     """Whether it is paused."""
     disabled_at: datetime | None
@@ -828,7 +828,7 @@ class EndpointRecord(Record):
     failing_since: datetime | None
     """Since when every call has failed."""
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     secret: str | None
     """The secret that signs calls; `GET …/secret` shows it again. `null` with the format `apprise`."""
 
@@ -843,11 +843,11 @@ class EndpointFilterRecord(Record):
     sites: list[str] | None
     """The sites."""
     datasets: list[str] | None
-    """Only of these datasets."""
+    """Names of datasets: only events of these."""
     schedules: list[str] | None
     """The schedules."""
     tags: list[str] | None
-    """Words by which it is found."""
+    """Labels to find it by."""
     users: list[str] | None
     """The users."""
 
@@ -861,7 +861,7 @@ class DeliveryRecord(Record):
     message_id: str
     """The `webhook-id` of each of its calls."""
     type: str
-    """Its type."""
+    """The type."""
     endpoint_id: str | None
     """`null` for a webhook that was named with the crawl."""
     job_id: str | None
@@ -873,9 +873,9 @@ class DeliveryRecord(Record):
     endpoint was paused or disabled.
     """
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     next_try: datetime | None
-    """When it is tried next."""
+    """When the next try is due."""
     tries: int
     """Since it was made, or since it was last sent again."""
     calls: list[DeliveryTry]
@@ -888,7 +888,7 @@ class DeliveryTry(Record):
     """A try of a call, and its answer."""
 
     at: datetime
-    """When it was."""
+    """When it happened, or was measured."""
     seconds: float
     status: int | None
     """Of the answer, if there was one."""
@@ -911,16 +911,16 @@ class AlertRecord(Record):
     user_id: str
     """The user; empty for an alert about the platform."""
     group_by: Grouping
-    """What there is an alert for each of."""
+    """One alert for each of these."""
     group: str
-    """Of which of these it is."""
+    """The spider, schedule, node or other thing that the alert is about."""
     firing: bool
     since: datetime | None
     """Since when it is so, or was at last."""
     until: datetime | None
     """When it ended."""
     message: str
-    """What has happened, for people."""
+    """An explanation for people."""
     job_id: str | None
     """The last run that it is about."""
     told: bool
@@ -937,7 +937,7 @@ class PastAlert(Record):
     since: datetime
     until: datetime
     message: str
-    """What has happened, for people."""
+    """An explanation for people."""
 
 
 class AlertRuleRecord(Record):
@@ -950,30 +950,30 @@ class AlertRuleRecord(Record):
     user_id: str
     """Empty for one that everybody has."""
     name: str
-    """Its name."""
+    """The name."""
     when: AlertConditionRecord
     """What is measured, and from which value on there is an alert."""
     filter: EndpointFilterRecord
-    """Only what this fits."""
+    """Which crawls it is about."""
     group_by: Grouping
-    """What there is an alert for each of."""
+    """One alert for each of these."""
     to: list[str]
-    """To what or to whom."""
+    """Where it is sent."""
     quiet: QuietHoursRecord | None
-    """The hours in which nobody is called."""
+    """Hours in which nobody is notified."""
     silenced_until: datetime | None
     """`null` unless it is silenced now."""
     remind_seconds: float | None
     paused: bool
     """Whether it is paused."""
     all_users: bool
-    """Whether it is for the crawls of all users."""
+    """Whether it covers the crawls of all users."""
     builtin: str | None
     """The built-in rule that this is, or is a version of."""
     is_changed: bool
     """Whether this is a form of one that everybody has; deleting it takes it back."""
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
 
 
 class AlertConditionRecord(Record):
@@ -984,7 +984,7 @@ class AlertConditionRecord(Record):
     below: float | None
     of_usual: int | None
     runs: int | None
-    """Runs."""
+    """The condition must hold for this many runs in a row."""
     for_seconds: float | None
 
 
@@ -994,7 +994,7 @@ class QuietHoursRecord(Record):
     since: str
     until: str
     timezone: str | None
-    """The IANA name of the time zone of its times."""
+    """The IANA name of the time zone."""
 
 
 class AlertRulePreview(Record):
@@ -1004,7 +1004,7 @@ class AlertRulePreview(Record):
     since: datetime
     """From when on runs were looked at: later than asked for if there are many."""
     runs: int
-    """Runs."""
+    """Runs: their number, or a page of them."""
     count: int
     """How often it would have fired."""
     incidents: list[AlertIncident]
@@ -1015,14 +1015,14 @@ class AlertIncident(Record):
     """When a rule would have found something, and what."""
 
     group_by: Grouping
-    """What there is an alert for each of."""
+    """One alert for each of these."""
     group: str
-    """Of which of these it is."""
+    """The spider, schedule, node or other thing that the alert is about."""
     since: datetime
     until: datetime | None
     """`null` while it lasts."""
     message: str
-    """What has happened, for people."""
+    """An explanation for people."""
 
 
 class ErrorGroupRecord(Record):
@@ -1045,17 +1045,17 @@ class ErrorGroupRecord(Record):
     message: str
     """The message, with `<number>`, `<text>`, `<url>` … for values that differ."""
     user_id: str
-    """The user whose it is."""
+    """The user to whom it belongs."""
     project: str
-    """The project of the spider."""
+    """The project."""
     spider: str
-    """The spider's name."""
+    """The name of the spider."""
     state: ErrorGroupState
-    """Its state."""
+    """The state."""
     first_seen: ErrorGroupRun
-    """When it was seen first."""
+    """When it was first seen."""
     last_seen: ErrorGroupRun
-    """When it was seen last."""
+    """When it was last seen."""
     runs: int
     """How many runs have had it."""
     count: int
@@ -1101,9 +1101,9 @@ class ErrorGroupDay(Record):
     day: date
     """The day, by UTC."""
     runs: int
-    """Runs."""
+    """Runs: their number, or a page of them."""
     count: int
-    """How often."""
+    """Number of occurrences."""
 
 
 class ErrorGroupExample(Record):
@@ -1118,7 +1118,7 @@ class ErrorGroupExample(Record):
     url: str
     """The page that it is about; empty if that is not known."""
     at: datetime | None
-    """When it was."""
+    """When it happened, or was measured."""
     position: str | None
     """Where its line begins in the log: the `from` of `GET /jobs/{job_id}/logs/lines`."""
 
@@ -1163,7 +1163,7 @@ class JobErrorRecord(Record):
     count: int
     """How often it occurred in this run."""
     first_seen: ErrorGroupRun | None
-    """When it was seen first."""
+    """When it was first seen."""
     runs: int
     """How many runs have had it, if this is known."""
     example: ErrorGroupExample
@@ -1179,13 +1179,13 @@ class DeadLetterRecord(Record):
     run_id: str | None
     """The run's id, if the job is a run of a site."""
     user_id: str
-    """The user whose it is."""
+    """The user to whom it belongs."""
     project: str
-    """The project of the spider."""
+    """The project."""
     spider: str
-    """The spider's name."""
+    """The name of the spider."""
     site: str | None
-    """The name of the site that is searched."""
+    """The name of the site."""
     start_urls: list[str]
     """The first ten start URLs."""
     message: str | None
@@ -1193,15 +1193,15 @@ class DeadLetterRecord(Record):
     attempts: int
     """The number of its attempts."""
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     finished_at: datetime | None
-    """When it ended; `null` while it goes on."""
+    """When the job ended; `null` until then."""
     retry_of: str | None
-    """The job that this one tries again."""
+    """The job that this one repeats."""
     job_url: str
-    """Where the job is."""
+    """The address of the job."""
     logs_url: str
-    """Where its log is."""
+    """The address of the log."""
 
 
 class RequestRecord(Record):
@@ -1241,21 +1241,21 @@ class Moment(Record):
 
     _shows = ("at", "kind")
     at: datetime
-    """When it was."""
+    """When it happened, or was measured."""
     kind: MomentKind
-    """Of which kind it is."""
+    """What kind of thing it is."""
     until: datetime | None
     """The end of what lasts: `scheduled`, `waiting`, `started`, `paused`. Null if it goes on."""
     attempt: int | None
     """The number of the attempt, from 1 on."""
     node: str | None
-    """The node's name."""
+    """The name of the node."""
     reason: str | None
     """Why it waits; null until a worker has looked at it, as in `GET /jobs/{job_id}/status`."""
     status: JobStatus | None
     """Of the attempt, or of the job."""
     message: str | None
-    """What has happened, for people."""
+    """An explanation for people."""
     by: str | None
     """The user who asked for it; null while there are no keys."""
 
@@ -1309,7 +1309,7 @@ class CoveredRun(Record):
     job_id: str
     """The job's id."""
     finished_at: datetime | None
-    """When it ended; `null` while it goes on."""
+    """When the job ended; `null` until then."""
     counted: int
     """How many of its items were counted."""
 
@@ -1348,7 +1348,7 @@ class ItemDifference(Record):
     """An item that is new, changed or gone."""
 
     type: Literal["new", "changed", "removed"]
-    """Its type."""
+    """The type."""
     key: dict[str, Any]
     """Empty for an item without `url`, which is compared by all of its content."""
     item: dict[str, Any]
@@ -1376,7 +1376,7 @@ class Occurrence(Record):
 
     _shows = ("kind", "due", "job_id")
     kind: LedgerKind
-    """Of which kind it is."""
+    """What kind of thing it is."""
     trigger: Trigger
     """`manual`: somebody asked for the run, beside the occurrences."""
     job_id: str | None
@@ -1384,17 +1384,17 @@ class Occurrence(Record):
     status: JobStatus | None
     """The job's; null if there was no run, or if it was deleted."""
     at: datetime
-    """When it was."""
+    """When it happened, or was measured."""
     due: datetime
-    """When it was to begin."""
+    """When the run was due."""
     recorded_at: datetime
-    """When it was written down."""
+    """When it was recorded."""
     late_by_seconds: float
-    """How many seconds after its time it began."""
+    """How many seconds late the run began."""
     missed: int
     """How many other occurrences this run makes up for, or were missed together with this one."""
     reason: str | None
-    """Why it is so."""
+    """The code of the reason."""
     rev: int
     """The revision of the schedule that the decision was made by."""
 
@@ -1422,12 +1422,12 @@ class PreviewProblem(Record):
     """Why `POST /crawl` would refuse the request: its status and its error."""
 
     status: int
-    """Its status."""
+    """The status."""
     code: str
     field: str | None
     """The wrong field, if one is."""
     message: str
-    """What has happened, for people."""
+    """An explanation for people."""
     detail: Any
 
 
@@ -1463,20 +1463,20 @@ class PreviewedSchedule(Record):
     """The requested timing, with defaults for the fields that were left out."""
 
     interval: str | None
-    """How often it runs: a cron expression, `@daily` and its like, or `every 15m`."""
+    """How often it runs: a cron expression, `@daily` and the like, or `every 15m`."""
     timezone: str
-    """The IANA name of the time zone of its times."""
+    """The IANA name of the time zone."""
     schedule_at: datetime | None
     ends_at: datetime | None
-    """After this time there are no more runs."""
+    """No more runs after this time."""
     jitter: float
-    """The share of the gap to the next run by which runs are moved at most."""
+    """The largest share of the gap to the next run by which a run is moved."""
     overlap: Overlap
-    """What is done if the run before still goes on."""
+    """What happens if the previous run has not ended."""
     catch_up: CatchUp
-    """What is done about runs that were missed."""
+    """What happens to runs that were missed."""
     max_runs: int | None
-    """After so many runs it ends."""
+    """The schedule ends after this many runs."""
 
 
 class BulkReport(Record):
@@ -1508,7 +1508,7 @@ class BulkRefusal(Record):
     """The job's id."""
     code: str
     message: str
-    """What has happened, for people."""
+    """An explanation for people."""
 
 
 class RunDays(Record):
@@ -1527,20 +1527,20 @@ class RunSums(Record):
     runs: int
     """How many have ended; with which status, the next four say."""
     finished: int
-    """How many finished."""
+    """Number of finished runs."""
     partial: int
-    """How many were partial."""
+    """Number of partial runs."""
     error: int
     cancelled: int
-    """How many were cancelled."""
+    """Number of cancelled runs."""
     success_rate: float | None
     """The share of finished and partial ones among those that were not cancelled; null without such."""
     pages: int
-    """Pages."""
+    """Number of pages."""
     items: int
-    """Items."""
+    """Items: their number, or a page of them."""
     errors: int
-    """Errors."""
+    """Errors: their number, or a page of them."""
     error_share: float | None
     """Errors among pages and errors; null if there are neither."""
     median_seconds: float | None
@@ -1553,20 +1553,20 @@ class RunDay(Record):
     runs: int
     """How many have ended; with which status, the next four say."""
     finished: int
-    """How many finished."""
+    """Number of finished runs."""
     partial: int
-    """How many were partial."""
+    """Number of partial runs."""
     error: int
     cancelled: int
-    """How many were cancelled."""
+    """Number of cancelled runs."""
     success_rate: float | None
     """The share of finished and partial ones among those that were not cancelled; null without such."""
     pages: int
-    """Pages."""
+    """Number of pages."""
     items: int
-    """Items."""
+    """Items: their number, or a page of them."""
     errors: int
-    """Errors."""
+    """Errors: their number, or a page of them."""
     error_share: float | None
     """Errors among pages and errors; null if there are neither."""
     median_seconds: float | None
@@ -1581,15 +1581,15 @@ class SiteRecord(Record):
     _names = ("name",)
     _shows = ("enabled",)
     name: str
-    """Its name."""
+    """The name."""
     number: int
     """The site's number: `website_id` in messages, `site_schedule_id` in run records."""
     enabled: bool
-    """Whether it is searched at its times."""
+    """Whether the search runs at its times."""
     project: str
-    """The project of the spider."""
+    """The project."""
     spider: str
-    """The spider's name."""
+    """The name of the spider."""
     search_url: str
     requires_playwright: bool
     pagination_type: PaginationType
@@ -1598,7 +1598,7 @@ class SiteRecord(Record):
     min_pause_seconds: float
     max_pause_seconds: float
     max_retries: int
-    """How often it is tried again at most."""
+    """At most this many retries."""
     rate_limit: str | None
     allow_overlap: bool
     payload: dict[str, Any]
@@ -1617,9 +1617,9 @@ class SiteRecord(Record):
     next_run_at: datetime | None
     """The next run by its schedule; null if the site is disabled or its search URL needs words."""
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     updated_at: datetime
-    """When it was changed last."""
+    """When it was last changed."""
 
 
 class TargetRecord(Record):
@@ -1628,18 +1628,18 @@ class TargetRecord(Record):
     _names = ("id",)
     _shows = ("site", "keywords")
     id: str
-    """Its id."""
+    """The id."""
     number: int
     """The target's number: `target_id` in messages. It can be used instead of the id in every path."""
     site: str
-    """The name of the site that is searched."""
+    """The name of the site."""
     keywords: str
     location: str
     frequency: int | str | None
     timezone: str
-    """The IANA name of the time zone of its times."""
+    """The IANA name of the time zone."""
     enabled: bool
-    """Whether it is searched at its times."""
+    """Whether the search runs at its times."""
     results_wanted: int | None
     is_remote: bool | None
     schedule_id: str
@@ -1649,9 +1649,9 @@ class TargetRecord(Record):
     next_run: datetime | None
     """Null if it or its site is disabled."""
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     updated_at: datetime
-    """When it was changed last."""
+    """When it was last changed."""
 
 
 class ProjectRecord(Record):
@@ -1660,7 +1660,7 @@ class ProjectRecord(Record):
     _names = ("name",)
     _shows = ("latest",)
     name: str
-    """Its name."""
+    """The name."""
     latest: str | None
     """The version that a crawl runs if it names none."""
     previous: str | None
@@ -1694,20 +1694,20 @@ class Deployment(Record):
 
     _shows = ("project", "version", "spiders")
     project: str
-    """The project of the spider."""
+    """The project."""
     version: str
     """The version."""
     spiders: int
     """The number of spiders in the egg."""
     nodes: list[NodeAnswer]
-    """Node by node."""
+    """One entry for each node."""
 
 
 class NodeAnswer(Record):
     """What a node has said to a deployment."""
 
     node: str
-    """The node's name."""
+    """The name of the node."""
     accepted: bool
     spiders: int
     """The number of spiders in the egg."""
@@ -1722,18 +1722,18 @@ class Dependencies(Record):
 
     _shows = ("project", "version")
     project: str
-    """The project of the spider."""
+    """The project."""
     version: str
     """The version."""
     nodes: list[NodeDependencies]
-    """Node by node."""
+    """One entry for each node."""
 
 
 class NodeDependencies(Record):
     """What a node has installed for a version."""
 
     node: str
-    """The node's name."""
+    """The name of the node."""
     state: Literal["none", "building", "ready", "failed", "unknown"]
     """`none`: the version has no requirements and runs with what the node has. `unknown`: the node does not
     answer, or not in a way that is understood.
@@ -1757,12 +1757,12 @@ class Variable(Record):
 
     _shows = ("name", "secret")
     name: str
-    """Its name."""
+    """The name."""
     secret: bool
     value: str | None
     """Null for a secret: it cannot be read, only replaced."""
     updated_at: datetime
-    """When it was changed last."""
+    """When it was last changed."""
 
 
 class ProjectSettings(Record):
@@ -1770,9 +1770,9 @@ class ProjectSettings(Record):
 
     _shows = ("project",)
     project: str
-    """The project of the spider."""
+    """The project."""
     settings: dict[str, Any]
-    """Settings of Scrapy."""
+    """Scrapy's settings."""
     open: list[str]
     open_env: list[str]
 
@@ -1783,9 +1783,9 @@ class NodeRecord(Record):
     _names = ("name",)
     _shows = ("state",)
     name: str
-    """Its name."""
+    """The name."""
     url: str
-    """Its URL."""
+    """The URL."""
     version: str
     """The version."""
     state: NodeState
@@ -1836,7 +1836,7 @@ class NodeEgg(Record):
     """A version of a project that a node has."""
 
     project: str
-    """The project of the spider."""
+    """The project."""
     version: str
     """The version."""
 
@@ -1848,7 +1848,7 @@ class Invitation(Record):
     token: str
     """Good once, for `POST /nodes/join`, which answers with Scrapyd's password."""
     expires_at: datetime
-    """After this time it is not valid any more."""
+    """It is valid until then."""
     needs: list[str]
     """Settings that the machine has to bring: the stores, as users of this node alone. The platform's own
     passwords are not handed on.
@@ -1865,20 +1865,20 @@ class KeyRecord(Record):
     key_id: str
     """The id of the key."""
     user_id: str
-    """The user whose it is."""
+    """The user to whom it belongs."""
     scopes: list[Scope]
-    """What its owner may do."""
+    """What the key allows."""
     projects: list[str]
     """The projects that the key may read; empty if all."""
     state: KeyState
-    """Its state."""
+    """The state."""
     note: str | None
-    """What it is for, in a few words."""
+    """What the key is for."""
     budget: KeyBudgetRecord | None
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
     expires_at: datetime | None
-    """After this time it is not valid any more."""
+    """It is valid until then."""
     revoked_at: datetime | None
     last_used_at: datetime | None
     """To within ten minutes."""
@@ -1890,7 +1890,7 @@ class KeyBudgetRecord(Record):
     """What the crawls of a key may take on one day; null is no limit."""
 
     limits: BudgetAmounts
-    """What is allowed at most."""
+    """The limits of a day."""
     left: BudgetAmounts
     """How much further crawls may use today."""
     reserved: BudgetAmounts
@@ -1905,11 +1905,11 @@ class BudgetAmounts(Record):
     """Amounts of what a budget limits."""
 
     pages: int | None
-    """Pages."""
+    """Number of pages."""
     minutes: int | None
     hosts: int | None
     bytes: int | None
-    """How many bytes."""
+    """Size in bytes."""
 
 
 class Session(Record):
@@ -1938,7 +1938,7 @@ class AuditEntry(Record):
     _names = ("id",)
     _shows = ("at", "route", "user_id")
     id: str
-    """Its id."""
+    """The id."""
     at: datetime
     """When it was called; for failed logins, the first of them."""
     kind: AuditKind
@@ -1950,7 +1950,7 @@ class AuditEntry(Record):
     scope: Scope | None
     """The highest scope of the key."""
     method: str | None
-    """The method of the request."""
+    """The method of the HTTP request."""
     route: str | None
     """The route that was called, or the command that was run on the server."""
     resources: dict[str, str]
@@ -1979,7 +1979,7 @@ class SavedViewRecord(Record):
     view_id: str
     list: ListName
     name: str
-    """Its name."""
+    """The name."""
     query: str
     """The query of the list's address."""
     shared: bool
@@ -1991,7 +1991,7 @@ class SavedViewRecord(Record):
     page_url: str
     """The view's address in the console. It stays the same when the view changes."""
     created_at: datetime
-    """When it was made."""
+    """When it was created."""
 
 
 class Health(Record):
@@ -2007,9 +2007,9 @@ class HealthCheck(Record):
     """The result of one check, and what to do about it."""
 
     status: Literal["ok", "down", "starting"]
-    """Its status."""
+    """The status."""
     message: str
-    """What has happened, for people."""
+    """An explanation for people."""
     todo: str | None
     """What to do about it."""
 
@@ -2019,7 +2019,7 @@ class QueueStatus(Record):
 
     _shows = ("running", "dead_letters")
     at: datetime
-    """When it was."""
+    """When it happened, or was measured."""
     depth: dict[str, int]
     """The number of jobs in each status. Very many ended jobs are counted seldom, and are left out until the
     first count is done.
@@ -2061,13 +2061,13 @@ class SiteRuns(Record):
 
     site_name: str
     runs: int
-    """Runs."""
+    """Runs: their number, or a page of them."""
     succeeded: int
     partial: int
-    """How many were partial."""
+    """Number of partial runs."""
     failed: int
     cancelled: int
-    """How many were cancelled."""
+    """Number of cancelled runs."""
     success_rate: float | None
     """The share of `succeeded` in the runs that were not cancelled; 0 to 1."""
     duration_seconds: Duration | None

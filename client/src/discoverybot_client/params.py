@@ -83,7 +83,7 @@ class CrawlFields(TypedDict, total=False):
     depth: int | None
     """How many links to follow from a start URL; 0: only the start URLs."""
     max_pages: int | None
-    """After so many pages it ends."""
+    """The crawl ends after this many pages."""
     max_items: int | None
     """The crawl ends after this many items."""
     ignore_cache: bool | None
@@ -93,7 +93,7 @@ class CrawlFields(TypedDict, total=False):
     priority: int | None
     """Jobs with a higher priority go first."""
     tags: list[str] | None
-    """Words by which it is found."""
+    """Labels to find it by."""
     timeout: int | None
     """How many seconds one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default, or what the
     project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.
@@ -155,7 +155,7 @@ class ScheduleChanges(TypedDict, total=False):
     depth: int | None
     """How many links to follow from a start URL; 0: only the start URLs."""
     max_pages: int | None
-    """After so many pages it ends."""
+    """The crawl ends after this many pages."""
     max_items: int | None
     """The crawl ends after this many items."""
     ignore_cache: bool
@@ -165,7 +165,7 @@ class ScheduleChanges(TypedDict, total=False):
     priority: int
     """Jobs with a higher priority go first."""
     tags: list[str]
-    """Words by which it is found."""
+    """Labels to find it by."""
     timeout: int | None
     """How many seconds one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default, or what the
     project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.
@@ -211,7 +211,7 @@ class ScheduleChanges(TypedDict, total=False):
     max_runs: int | None
     """Runs after which the schedule ends."""
     name: str | None
-    """Its name."""
+    """The name."""
     spider: str
     """A spider of `GET /spiders`."""
     start_urls: list[str]
@@ -233,7 +233,7 @@ class ExportOrder(TypedDict, total=False):
     to: Required[str]
     """`s3://bucket/prefix`, `file:///folder`, or a folder below the first of `EXPORT_TO`."""
     format: Required[Literal["jsonl", "csv", "xlsx", "parquet"]]
-    """How it is written."""
+    """The format in which it is sent or written."""
     what: ExportWhat
     each: Literal["run"]
     """When it is written: after each run."""
@@ -257,7 +257,7 @@ class DatasetOptions(TypedDict, total=False):
     empty_values: list[str] | None
     """Texts that count as empty, such as `N/A`, besides null and blank."""
     item_schema: dict[str, Any] | None
-    """The JSON Schema that items have to fit."""
+    """The JSON Schema that the items must match."""
     exports: list[ExportOrder] | None
     """The files to write after each run, and where."""
 
@@ -302,11 +302,11 @@ class FilterBody(TypedDict, total=False):
     sites: list[str]
     """The sites."""
     datasets: list[str]
-    """Only of these datasets."""
+    """Names of datasets: only events of these."""
     schedules: list[str]
     """The schedules."""
     tags: list[str]
-    """Words by which it is found."""
+    """Labels to find it by."""
     users: list[str]
     """The users."""
 
@@ -320,11 +320,11 @@ class EndpointFields(TypedDict, total=False):
     user_id: str | None
     """Whose endpoint; by default the caller's."""
     description: str | None
-    """What it is for, in a few words."""
+    """A short description."""
     events: list[EventType]
     """The events to receive; by default all."""
     filter: FilterBody
-    """Only what this fits."""
+    """Which crawls it is about."""
     format: EndpointFormat | None
     """By default `slack` if the URL is an incoming webhook of Slack or of what takes the same, else
     `standard`. `slack`: a sentence with a link, for an incoming webhook of Slack, Mattermost, Rocket.Chat,
@@ -341,13 +341,13 @@ class EndpointChanges(TypedDict, total=False):
     """The fields of `PATCH /endpoints/{endpoint_id}`."""
 
     url: str | None
-    """Its URL."""
+    """The URL."""
     description: str | None
-    """What it is for, in a few words."""
+    """A short description."""
     events: list[EventType] | None
-    """The events that it is called with."""
+    """The types of events that the endpoint receives."""
     filter: FilterBody | None
-    """Only what this fits."""
+    """Which crawls it is about."""
     format: EndpointFormat | None
     """Of what happens from now on."""
     paused: bool | None
@@ -633,7 +633,7 @@ class QuietHours(TypedDict, total=False):
     since: Required[str]
     until: Required[str]
     timezone: str
-    """The IANA name of the time zone of its times."""
+    """The IANA name of the time zone."""
 
 
 class AlertRuleFields(TypedDict, total=False):
@@ -648,7 +648,7 @@ class AlertRuleFields(TypedDict, total=False):
     to: list[str]
     """The endpoints to notify; by default those whose `events` name alerts."""
     quiet: QuietHours | None
-    """The hours in which nobody is called."""
+    """Hours in which nobody is notified."""
     silenced_until: datetime | str | None
     """Nobody is notified until then."""
     remind_seconds: float | None
@@ -686,7 +686,7 @@ class AlertCondition(TypedDict, total=False):
     below: float | None
     of_usual: int | None
     runs: int
-    """Runs."""
+    """The condition must hold for this many runs in a row."""
     for_seconds: float
 
 
@@ -694,15 +694,15 @@ class AlertRuleChanges(TypedDict, total=False):
     """The fields of `PATCH /alerts/rules/{rule_id}`."""
 
     name: str | None
-    """Its name."""
+    """The name."""
     when: AlertCondition | None
     """What is measured, and from which value on there is an alert."""
     filter: FilterBody | None
-    """Only what this fits."""
+    """Which crawls it is about."""
     group_by: Literal["spider", "schedule", "site", "project", "rule"] | None
-    """What there is an alert for each of."""
+    """One alert for each of these."""
     to: list[str] | None
-    """To what or to whom."""
+    """Where it is sent."""
     quiet: QuietHours | None
     """`null` ends them."""
     silenced_until: datetime | str | None
@@ -855,7 +855,7 @@ class KeyBudget(TypedDict, total=False):
     """How much the crawls of an API key may use on one day (UTC). An absent amount has no limit."""
 
     pages: int | None
-    """Pages."""
+    """Number of pages."""
     minutes: int | None
     """Duration of all its crawls together."""
     hosts: int | None

@@ -204,7 +204,7 @@ class DatasetsQuery(OwnedQuery):
 class DatasetPage(BaseModel):
     """A page of datasets."""
 
-    datasets: list[DatasetView]
+    datasets: list[DatasetView] = Field(description="The datasets of the page.")
     next: str | None
 
 

@@ -47,7 +47,7 @@ class GapData(BaseModel):
     """Lines that cannot be sent any more: from one position to another."""
 
     from_: str = Field(alias="from", examples=["1-20480"])
-    to: str = Field(examples=["1-40960"])
+    to: str = Field(description="The position after the last of them.", examples=["1-40960"])
 
 
 class OfJob(BaseModel):
