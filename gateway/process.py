@@ -295,26 +295,43 @@ def _mind(run: Callable[[], NoReturn], told: int, rights: Callable[[], AbstractC
     status = 255 << 8
     try:
         adopt_descendants()
+        ready, begin = os.pipe()
         pid = os.fork()
         if pid == 0:
+            _wait_for_minder(ready, begin)
             run()
         # close the parent's descriptors only now, when the process has inherited them
         os.write(told, _PID.pack(pid))
-        _withdraw()
+        _withdraw(begin)
+        with suppress(BrokenPipeError):  # it was killed meanwhile
+            os.write(begin, b"!")
+        os.close(begin)
         status = _wait_for_all(pid, rights)
     finally:
         _end_as(status)
 
 
-def _withdraw() -> None:
-    """Detach this process: block its signals, leave the terminal, and close all descriptors except to `/dev/null`."""
+def _wait_for_minder(ready: int, begin: int) -> None:
+    """Wait until our minder has told our process id and closed the parent's descriptors; end if it has died before
+    that. A process that stops its minder earlier would keep the parent waiting for the id, and its own lock locked.
+    """
+    os.close(begin)
+    if not os.read(ready, 1):
+        os._exit(255)
+    os.close(ready)
+
+
+def _withdraw(kept: int) -> None:
+    """Detach this process: block its signals, leave the terminal, and close all descriptors except `kept` and those
+    to `/dev/null`.
+    """
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
     os.setsid()
     _prctl(_SET_NAME, MINDER)
     redirect(os.open(os.devnull, os.O_WRONLY))
-    close_all_but()
+    close_all_but(kept)
 
 
 def _wait_for_all(pid: int, rights: Callable[[], AbstractContextManager[None]]) -> int:

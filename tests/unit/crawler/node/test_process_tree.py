@@ -56,6 +56,22 @@ LEAVES = """
     print(os.read(read, 20).decode())
 """
 
+#: A minder that is slow, and a process that stops its minder as the first thing that it does.
+STOPPED = """
+import os, signal, time
+from gateway.process import fork_minded, run_and_end
+
+def slow_write(fd, content, write=os.write):
+    time.sleep(0.3)
+    return write(fd, content)
+
+os.write = slow_write
+minder, pid = fork_minded(lambda: run_and_end(lambda: os.kill(os.getppid(), signal.SIGSTOP)))
+while os.WIFSTOPPED(status := os.waitpid(minder, os.WUNTRACED)[1]):
+    os.kill(minder, signal.SIGCONT)
+print(os.waitstatus_to_exitcode(status))
+"""
+
 
 def run(code: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -80,3 +96,7 @@ def test_what_minds_a_process_ends_after_all_that_this_leaves() -> None:
     left, code = run(MINDED.format(work=LEAVES))
     assert code == "0"
     assert not os.path.exists(f"/proc/{left}")  # noqa: PTH110 - it is a number
+
+
+def test_a_minder_that_its_process_stops_at_once_has_told_its_id() -> None:
+    assert run(STOPPED) == ["0"]
