@@ -43,7 +43,7 @@ HANDED_IN = {
         "a collection reads its documents with the function that it was made with (`Reader`)"
     ),
     ("gateway.stores.documents", "gateway.nodes.store"): "the same, and a node checks itself when it is read",
-    ("gateway.jobs.submission", "gateway.web.threads"): (
+    ("gateway.jobs.submission", "gateway.web.call_queue"): (
         "an `Executor` of the standard library and a `Clock`, which the container hands in"
     ),
 }

@@ -34,8 +34,8 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.contract.reasons import Reason
 from gateway.contract.records import Progress
 from gateway.datasets.dataset import RunState
-from gateway.datasets.folding import Folding
-from gateway.datasets.queue import FoldQueue
+from gateway.datasets.fold_queue import FoldQueue
+from gateway.datasets.fold_threads import Folding
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Job, JobStatus
 from gateway.stores.indexes import ensure_indexes

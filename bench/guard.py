@@ -21,7 +21,7 @@ import orjson
 from bench.effort import Effort
 from bench.table import Row
 from gateway.datasets.figures import RunFigures
-from gateway.datasets.normal import HOLDS_AFTER, FindingCode, Normal, judge, judge_running, learn
+from gateway.datasets.judging import HOLDS_AFTER, FindingCode, Normal, judge, judge_running, learn
 
 SEED = 20_250_701
 SITES, RUNS, BREAKAGES = 20, 50, 60

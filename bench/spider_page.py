@@ -16,7 +16,7 @@ from bench.schedules import fill as add_schedules
 from bench.table import Row
 from gateway.container import Container
 from gateway.contract.crawl import CrawlSpec
-from gateway.contract.error_groups import group
+from gateway.contract.error_fingerprint import group
 from gateway.contract.records import Progress
 from gateway.error_groups.attempt_errors import FoundErrors
 from gateway.error_groups.error_group import ErrorGroup

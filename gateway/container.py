@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gateway.retention.retention import Keep
     from gateway.schedules.firing import TargetMarks
     from gateway.schedules.orders import RunOrders
-    from gateway.signals.webhooks import OutgoingCaller
+    from gateway.signals.delivering import OutgoingCaller
 
 
 class Closable(Protocol):

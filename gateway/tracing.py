@@ -38,9 +38,9 @@ from gateway.jobs.outcome import Outcome
 from gateway.jobs.submission import Receipt, RequestedCrawl, Submission
 from gateway.nodes.store import Node
 from gateway.signals.deliveries import Delivery, host_of
+from gateway.signals.delivering import Webhooks
 from gateway.signals.endpoints import Endpoint
 from gateway.signals.webhook_caller import CallResult
-from gateway.signals.webhooks import Webhooks
 from gateway.sites.runs import RequestedRun, Scraping
 from gateway.traced import Surrounding, surround
 

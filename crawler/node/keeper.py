@@ -33,7 +33,8 @@ import psutil
 
 from crawler.node import process_tree, space
 from gateway.contract.outbox import remove_tree
-from gateway.process import adopt_descendants, fork_minded, own_children, restore_signals, run_and_end
+from gateway.minder import adopt_descendants, fork_minded
+from gateway.process import own_children, restore_signals, run_and_end
 from gateway.settings import NodeSettings, SettingsError
 
 #: Variable with the descriptors of COMMAND's ends of the two socket pairs.

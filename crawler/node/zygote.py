@@ -27,13 +27,11 @@ from typing import Any, NamedTuple, NoReturn
 from crawler.node.projects import leave_working_directory
 from crawler.node.started_mark import note_own_pid
 from gateway.crash_points import state_change
+from gateway.minder import CAN_MIND, adopt_descendants, fork_minded
 from gateway.process import (
-    CAN_MIND,
     NotForkableError,
-    adopt_descendants,
     check_one_thread,
     close_all_but,
-    fork_minded,
     hide_process,
     importing_for_forks,
     own_children,
@@ -55,7 +53,7 @@ class SpiderZygote:
     def __init__(self, channel: ForkChannel, main: Callable[[], object]) -> None:
         self._channel = channel
         self._main = main
-        #: Ids of requests, by the process id of the minder of the request's process (`gateway.process`).
+        #: Ids of requests, by the process id of the minder of the request's process (`gateway.minder`).
         self._children: dict[int, int] = {}
         self._woken, self._wake = os.pipe()
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from crawler.report.failures import exception_reason, status_reason, text_of
 from gateway.contract import outbox
-from gateway.contract.error_groups import (
+from gateway.contract.error_fingerprint import (
     BY_HOST,
     LONGEST_READ,
     LONGEST_URL,

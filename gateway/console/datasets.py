@@ -15,7 +15,7 @@ from gateway.console.pages import Pages, Viewer, page
 from gateway.datasets.dataset import Dataset, DatasetRun, RunState
 from gateway.datasets.feed import DatasetFeed
 from gateway.datasets.figures import JsonType, filled_as
-from gateway.datasets.normal import FindingCode
+from gateway.datasets.judging import FindingCode
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import CursorExpiredError
 from gateway.items.formats import Row

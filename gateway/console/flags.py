@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from gateway.access.keys import Caller
 from gateway.datasets.dataset import DatasetRun, RunState
-from gateway.datasets.normal import FindingCode
+from gateway.datasets.judging import FindingCode
 from gateway.datasets.store import RunStore
 from gateway.errors import UnavailableError
 from gateway.stores.mongo import mongo_errors

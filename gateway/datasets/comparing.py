@@ -12,7 +12,7 @@ from attrs import define, field
 
 from gateway.datasets.content import URL_FIELD, content_hash, differences, key_hash, key_of, shown_key
 from gateway.datasets.dataset import ChangeType, Difference
-from gateway.datasets.plan import BATCH, RunItems
+from gateway.datasets.fold_plan import BATCH, RunItems
 from gateway.items.formats import Row
 from gateway.items.items import Item
 

@@ -20,7 +20,7 @@ from pymongo.errors import PyMongoError
 from gateway.clock import Clock, utc_now
 from gateway.datasets.dataset import SHOWN, Dataset, DatasetRun, RunExport
 from gateway.datasets.feed import DatasetFeed
-from gateway.datasets.plan import BATCH
+from gateway.datasets.fold_plan import BATCH
 from gateway.datasets.rows import ChangeRows, RecordRows
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import DiscoveryBotError, FileNotStoredError, FileStoreAwayError

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from attrs import define, field
 
 from gateway.datasets.dataset import SHOWN, ChangeType, Dataset, ItemChange, Record, change_id
-from gateway.datasets.plan import row_of
+from gateway.datasets.fold_plan import row_of
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.errors import ConflictError, CursorExpiredError, InvalidRequestError
 from gateway.items.items import has_text

@@ -34,10 +34,10 @@ from gateway.datasets.dataset import (
     scope_of,
 )
 from gateway.datasets.figures import RunFigures
+from gateway.datasets.fold_plan import BATCH, Plan, Planner, RunItems, changes_of
+from gateway.datasets.fold_queue import LEASE_SECONDS, FoldQueue
 from gateway.datasets.item_schema import SchemaCheck
-from gateway.datasets.normal import LEARNED_RUNS, FindingCode, Normal, RunFinding, judge, learn
-from gateway.datasets.plan import BATCH, Plan, Planner, RunItems, changes_of
-from gateway.datasets.queue import LEASE_SECONDS, FoldQueue
+from gateway.datasets.judging import LEARNED_RUNS, FindingCode, Normal, RunFinding, judge, learn
 from gateway.datasets.read_ahead import read_ahead
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.items.items import ItemStore

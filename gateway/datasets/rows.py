@@ -12,7 +12,7 @@ from attrs import define, field
 from gateway.clock import to_iso
 from gateway.datasets.dataset import ChangeType, Dataset, ItemChange
 from gateway.datasets.feed import DatasetFeed
-from gateway.datasets.plan import row_of
+from gateway.datasets.fold_plan import row_of
 from gateway.items.formats import Row
 
 

@@ -10,8 +10,8 @@ from pydantic_core import to_json, to_jsonable_python
 
 from gateway.contract.crawl import DatasetOrder
 from gateway.datasets.dataset import OPTIONS, Dataset, DatasetRun, RunState
+from gateway.datasets.fold_queue import FoldQueue
 from gateway.datasets.item_schema import schema_text
-from gateway.datasets.queue import FoldQueue
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import ConflictError, DatasetRunNotFoundError, InvalidRequestError
 from gateway.stores.mongo import mongo_errors

@@ -10,7 +10,7 @@ from datetime import datetime
 from attrs import define, field
 
 from gateway.datasets.dataset import Dataset
-from gateway.datasets.normal import LEARNED_RUNS
+from gateway.datasets.judging import LEARNED_RUNS
 from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 
 #: Datasets that one round cleans up; the next round goes on with the others.

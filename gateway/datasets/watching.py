@@ -17,9 +17,9 @@ from gateway.clock import Clock, utc_now
 from gateway.datasets.dataset import Dataset, DatasetRun, RunState, StoredFinding, digest, scope_of
 from gateway.datasets.figures import RunFigures
 from gateway.datasets.fold import normal_of, note_progress, to_stored
-from gateway.datasets.normal import Normal, Stage, judge_running
-from gateway.datasets.plan import BATCH
-from gateway.datasets.queue import FoldQueue
+from gateway.datasets.fold_plan import BATCH
+from gateway.datasets.fold_queue import FoldQueue
+from gateway.datasets.judging import Normal, Stage, judge_running
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import ConflictError
 from gateway.items.items import ItemStore

@@ -12,7 +12,7 @@ from pymongo import ASCENDING
 from pymongo.database import Database
 
 from gateway.clock import from_timestamp
-from gateway.contract.error_groups import (
+from gateway.contract.error_fingerprint import (
     LONGEST_EXAMPLE,
     LONGEST_MESSAGE,
     LONGEST_NAME,

@@ -14,7 +14,7 @@ from pymongo import ASCENDING, DESCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
-from gateway.contract.error_groups import group as new_group
+from gateway.contract.error_fingerprint import group as new_group
 from gateway.crash_points import state_change
 from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors
 from gateway.error_groups.error_group import (

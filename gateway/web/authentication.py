@@ -35,7 +35,7 @@ from gateway.clock import Clock
 from gateway.contract.bot_identity import DIRECTORY_PATH
 from gateway.errors import ForgedRequestError, UnauthenticatedError, UnavailableError, WrongKeyError
 from gateway.stores.mongo import mongo_errors
-from gateway.web.threads import Threads, shared_context
+from gateway.web.call_queue import Threads, shared_context
 
 #: Seconds for which an answer is used: after that a new key is accepted, and a revoked one is refused.
 FRESH = 2.0

@@ -32,11 +32,11 @@ from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect, within
 from gateway.stores.redis import connect_wary
 from gateway.web.agents.door import AgentDoor
 from gateway.web.authentication import KeyRing
+from gateway.web.call_queue import MongoReadiness, Threads
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.guard import tell
 from gateway.web.http_protocol import BoundedProtocol
 from gateway.web.lasting import LastingAnswers
-from gateway.web.threads import MongoReadiness, Threads
 
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0

@@ -16,10 +16,10 @@ from fastapi import Response
 from gateway.errors import InvalidRequestError
 from gateway.items.formats import FORMATS, CsvFormat, ItemFormat, Row
 from gateway.items.tables import BATCH, TABLES, TableFile, TableSpace
+from gateway.web.call_queue import Threads, Visitor, current_visitor
 from gateway.web.container import GatewayParts
 from gateway.web.lasting import Download
 from gateway.web.schemas.types import DownloadQuery, RowsQuery
-from gateway.web.threads import Threads, Visitor, current_visitor
 
 #: Bytes of output that a batch should have. The number of rows in a batch follows from it.
 _BATCH_BYTES = 1 << 20

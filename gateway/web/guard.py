@@ -40,8 +40,8 @@ from gateway.web.authentication import (
     signs_in,
     stream_token_of,
 )
+from gateway.web.call_queue import VISITOR, Visitor, set_visitor
 from gateway.web.errors import BodyTooLargeError, answer_to, problem
-from gateway.web.threads import VISITOR, Visitor, set_visitor
 
 log = structlog.get_logger("gateway.web")
 

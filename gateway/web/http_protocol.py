@@ -19,7 +19,7 @@ import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.private_names import require_names
-from gateway.web.threads import VISITOR, Visitor
+from gateway.web.call_queue import VISITOR, Visitor
 
 require_names(
     "uvicorn",

@@ -23,9 +23,9 @@ from starlette.types import Message, Scope
 
 from gateway.access.keys import Caller
 from gateway.web.authentication import READING
+from gateway.web.call_queue import VISITOR
 from gateway.web.container import GatewayParts
 from gateway.web.middleware import note_call
-from gateway.web.threads import VISITOR
 
 Shaped = TypeVar("Shaped")
 log = structlog.get_logger("gateway.web")

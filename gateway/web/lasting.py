@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import UnavailableError
-from gateway.web.threads import current_visitor, too_many
+from gateway.web.call_queue import current_visitor, too_many
 
 
 @define(eq=False, repr=False, slots=False)

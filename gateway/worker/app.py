@@ -26,7 +26,7 @@ from gateway.jobs.store import JobStore
 from gateway.nodes.health import SIGN_SECONDS, WORKER, HeartbeatStore, process_name
 from gateway.process import take_short_turns
 from gateway.settings import Settings
-from gateway.signals.webhooks import Webhooks
+from gateway.signals.delivering import Webhooks
 from gateway.stores.broker import FAREWELL, HEADER, broker_settings
 from gateway.stores.document_format import enter, refuse_newer_stores
 from gateway.stores.indexes import ensure_indexes

@@ -14,7 +14,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.messages import about
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import SIGN_SECONDS
-from gateway.signals.webhooks import Webhooks
+from gateway.signals.delivering import Webhooks
 from gateway.stores.mongo import within
 
 #: How many ended attempts are decided on before their consequences are carried out.

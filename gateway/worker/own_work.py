@@ -12,7 +12,7 @@ from celery import bootsteps
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container
 from gateway.datasets.exporting import Exporting
-from gateway.datasets.folding import Folding
+from gateway.datasets.fold_threads import Folding
 from gateway.datasets.watching import RunWatch
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
 from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
@@ -21,7 +21,7 @@ from gateway.error_groups.ended_runs import EndedRuns
 from gateway.jobs import messages
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.retention.retention import Retention
-from gateway.signals.webhooks import Webhooks
+from gateway.signals.delivering import Webhooks
 from gateway.stores.mongo import within
 from gateway.worker.ended_attempts import EndedAttempts
 

@@ -26,8 +26,8 @@ from stack import Stack, wait_until
 
 from gateway.clock import utc_now
 from gateway.jobs.job import JobSignal, JobStatus, Turn
+from gateway.signals.delivering import LEASE_SLACK
 from gateway.signals.webhook_caller import CALL_SECONDS
-from gateway.signals.webhooks import LEASE_SLACK
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1200)]
 

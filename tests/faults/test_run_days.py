@@ -20,7 +20,7 @@ from kill_loop import KillLoop
 from stores import embedded_mongo
 
 from gateway.clock import utc_now
-from gateway.contract.error_groups import group as new_group
+from gateway.contract.error_fingerprint import group as new_group
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
 from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors

@@ -15,12 +15,12 @@ from forms import FULL, full_or_short, in_full
 from receivers import Receiver, answer, drip
 from stack import Stack, wait_until
 
-from gateway.signals.webhooks import USER_CALLS
+from gateway.signals.delivering import USER_CALLS
 
 pytestmark = [
     pytest.mark.stack,
     pytest.mark.timeout(420),
-    in_full("the same of the caller in services/test_webhooks.py"),
+    in_full("the same of the caller in services/test_delivering.py"),
 ]
 
 #: Crawls of other users meanwhile.

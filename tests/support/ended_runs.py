@@ -7,8 +7,8 @@ from typing import Any
 from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
-from gateway.contract.error_groups import GroupKind
-from gateway.contract.error_groups import group as new_group
+from gateway.contract.error_fingerprint import GroupKind
+from gateway.contract.error_fingerprint import group as new_group
 from gateway.contract.outbox import AttemptId
 from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors
 from gateway.error_groups.ended_runs import EndedRuns

@@ -25,8 +25,8 @@ from gateway.logs.search import all_lines
 from gateway.logs.store import LogChunk, LogStore
 from gateway.stores.mongo import mongo_errors
 from gateway.stores.redis import log_stream
+from gateway.web.call_queue import Threads
 from gateway.web.lasting import Download, LastingAnswers
-from gateway.web.threads import Threads
 
 Result = TypeVar("Result")
 log = structlog.get_logger()

@@ -27,6 +27,7 @@ from gateway.private_names import require_names
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
 from gateway.stores.redis import connect_async
+from gateway.web.call_queue import Threads, while_there
 from gateway.web.event_stream.hub import Hub, wait_for_end
 from gateway.web.event_stream.lines import (
     FAREWELL,
@@ -42,7 +43,6 @@ from gateway.web.event_stream.lines import (
 from gateway.web.event_stream.reader import Overview, Reader
 from gateway.web.lasting import LastingAnswers, abort
 from gateway.web.schemas.schedule import ScheduleStatusView
-from gateway.web.threads import Threads, while_there
 
 require_names("sse-starlette", EventSourceResponse, "_send_with_timeout")
 log = structlog.get_logger()

@@ -15,9 +15,9 @@ from gateway.datasets.dataset import Dataset, RunState
 from gateway.datasets.feed import DatasetFeed, FeedWatch
 from gateway.datasets.figures import RunFigures
 from gateway.datasets.fold import known_figures, normal_of
+from gateway.datasets.fold_queue import FoldQueue
 from gateway.datasets.item_schema import learned_schema
-from gateway.datasets.normal import compare
-from gateway.datasets.queue import FoldQueue
+from gateway.datasets.judging import compare
 from gateway.datasets.rows import ChangeRows, RecordRows
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import DatasetStore, RunStore
@@ -25,6 +25,7 @@ from gateway.errors import DatasetNotFoundError, InvalidRequestError
 from gateway.exports.export import ExportPlaces
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
+from gateway.web.call_queue import while_there
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.downloads import RowPages, download
@@ -57,7 +58,6 @@ from gateway.web.schemas.dataset import (
 )
 from gateway.web.schemas.stream import CHANGES, EVENT_STREAM, event_content
 from gateway.web.schemas.types import DownloadQuery
-from gateway.web.threads import while_there
 
 SCHEMA_TYPE = "application/schema+json"
 

@@ -23,8 +23,8 @@ from gateway.datasets.dataset import (
     SchemaBreak,
     StoredFinding,
 )
-from gateway.datasets.normal import Comparison, Measure, Normal, Stage
-from gateway.datasets.plan import row_of
+from gateway.datasets.fold_plan import row_of
+from gateway.datasets.judging import Comparison, Measure, Normal, Stage
 from gateway.exports.export import ExportOrder, Exports
 from gateway.web.schemas.types import (
     Body,

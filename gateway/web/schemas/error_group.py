@@ -8,7 +8,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
-from gateway.contract.error_groups import title
+from gateway.contract.error_fingerprint import title
 from gateway.error_groups.error_group import ErrorExample, ErrorGroup, ErrorGroupMark, ErrorGroupState, ErrorRun, Gone
 from gateway.error_groups.store import ErrorFilter, RunGroup
 from gateway.web.schemas.types import Body, Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId

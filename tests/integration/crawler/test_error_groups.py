@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sites.server import Reply, Site, html
 
-from gateway.contract.error_groups import MOST_GROUPS
+from gateway.contract.error_fingerprint import MOST_GROUPS
 
 from .conftest import Crawl, ProjectPython, Run
 

@@ -16,11 +16,11 @@ from gateway.schedules.store import ScheduleStore
 from gateway.stores import mongo
 from gateway.stores.mongo import Document
 from gateway.web import errors
+from gateway.web.call_queue import Threads
 from gateway.web.event_stream.lines import StreamLimits
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.lasting import LastingAnswers
 from gateway.web.routes import logs
-from gateway.web.threads import Threads
 
 
 def app_of(database: Database[Document], redis_url: str, limits: StreamLimits) -> FastAPI:

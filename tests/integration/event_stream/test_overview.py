@@ -21,9 +21,9 @@ from gateway.logs.store import LogStore
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import Document
 from gateway.stores.redis import ALL_EVENTS
+from gateway.web.call_queue import Threads
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.lasting import LastingAnswers
-from gateway.web.threads import Threads
 
 MakePlay = Callable[..., Play]
 

@@ -44,13 +44,13 @@ from gateway.signals.alerts import AlertRuleStore, AlertStore
 from gateway.signals.announcing import Announcing
 from gateway.signals.apprise_caller import AppriseCaller
 from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.delivering import OutgoingCaller, Webhooks
 from gateway.signals.deployments import DeploySignals
 from gateway.signals.endpoints import Endpoints, EndpointStore
 from gateway.signals.item_batches import ItemBatches
 from gateway.signals.node_states import NodeAnnouncing, NodeStateStore
 from gateway.signals.present_figures import PresentFigures
 from gateway.signals.signatures import WebhookSecrets
-from gateway.signals.webhooks import OutgoingCaller, Webhooks
 from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect
 

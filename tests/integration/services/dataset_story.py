@@ -14,8 +14,8 @@ import gateway.datasets.upkeep
 from gateway.container import Container
 from gateway.datasets.dataset import RunState, change_id
 from gateway.datasets.fold import Fold
-from gateway.datasets.folding import Folding
-from gateway.datasets.queue import FoldQueue
+from gateway.datasets.fold_queue import FoldQueue
+from gateway.datasets.fold_threads import Folding
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 from gateway.datasets.upkeep import DatasetUpkeep

@@ -19,7 +19,7 @@ from gateway.access.keys import Scope
 from gateway.access.saved_views import ListName, ViewStore
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.error_groups import group as new_group
+from gateway.contract.error_fingerprint import group as new_group
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, Progress, SpiderInfo
 from gateway.datasets.store import DatasetStore, RunStore

@@ -19,7 +19,7 @@ from gateway.jobs.completion import Cancellation, Completion
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL, EventPublisher
-from gateway.signals.webhooks import Webhooks
+from gateway.signals.delivering import Webhooks
 from gateway.stores.redis import dedupe_key
 from gateway.worker.ended_attempts import EndedAttempts
 

@@ -13,8 +13,8 @@ from test_pausing import stopped
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import Progress
 from gateway.datasets.dataset import RunState
-from gateway.datasets.normal import HOLDS_AFTER
-from gateway.datasets.queue import FoldQueue
+from gateway.datasets.fold_queue import FoldQueue
+from gateway.datasets.judging import HOLDS_AFTER
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.datasets.watching import RunWatch
 from gateway.items.items import Item, ItemStore

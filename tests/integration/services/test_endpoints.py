@@ -20,8 +20,8 @@ from gateway.contract.public_address import parse_networks
 from gateway.contract.reasons import Reason
 from gateway.contract.records import Progress
 from gateway.datasets.dataset import DatasetRun, RunCounts, RunState
-from gateway.datasets.folding import signal_of
-from gateway.datasets.queue import FoldQueue
+from gateway.datasets.fold_queue import FoldQueue
+from gateway.datasets.fold_threads import signal_of
 from gateway.dispatch.egg_delivery import EggRefusal
 from gateway.errors import ConflictError, EndpointNotFoundError, ForbiddenAddressError
 from gateway.jobs.job import Attempt, Job, JobStatus
@@ -32,10 +32,10 @@ from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals import announcing, deliveries, endpoints, item_batches
 from gateway.signals.deliveries import Delivery, DeliveryState
+from gateway.signals.delivering import DELAYS, Webhooks
 from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, EndpointFormat, secret_name
 from gateway.signals.signatures import signed_headers
 from gateway.signals.webhook_caller import WebhookCaller
-from gateway.signals.webhooks import DELAYS, Webhooks
 from gateway.web.schemas.event import (
     BODIES,
     DeployEventBody,

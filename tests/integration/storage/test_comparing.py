@@ -11,7 +11,7 @@ from stores import REAL_BACKENDS
 
 from gateway.datasets import comparing
 from gateway.datasets.comparing import ComparedItems, ItemComparing, ItemsKey
-from gateway.datasets.plan import RunItems
+from gateway.datasets.fold_plan import RunItems
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import new_job_id
 

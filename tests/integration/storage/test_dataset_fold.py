@@ -16,11 +16,11 @@ from dataset_runs import BEGAN, DatasetRuns, exporting_parts
 from gateway.contract.outbox import STATS_LEFT_OUT
 from gateway.contract.reasons import Reason
 from gateway.contract.seen_pages import SKIPPED_SEEN
-from gateway.datasets import exporting, fold, folding
+from gateway.datasets import exporting, fold, fold_threads
 from gateway.datasets.dataset import SHOWN, ChangeType, RunState, change_id
 from gateway.datasets.exporting import Exporting
-from gateway.datasets.folding import AT_ONCE, Folding
-from gateway.datasets.queue import FoldQueue
+from gateway.datasets.fold_queue import FoldQueue
+from gateway.datasets.fold_threads import AT_ONCE, Folding
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.items.items import Item, ItemStore
@@ -361,7 +361,7 @@ def test_a_dataset_that_another_worker_is_at_is_left_to_it_for_a_moment(
     leased = runs.parts[DatasetStore].claim(runs.dataset.id, 60)
     assert leased is not None
     runs.crawl(offers("a", "b"))
-    monkeypatch.setattr(folding, "ELSEWHERE_SECONDS", 0.3)
+    monkeypatch.setattr(fold_threads, "ELSEWHERE_SECONDS", 0.3)
     runs.parts[Folding].look()
     assert begun.carry_out() == 1
     runs.parts[Folding].look()

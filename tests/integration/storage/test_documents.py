@@ -27,7 +27,7 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.saved_views import ListName, ViewStore
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.error_groups import group as new_group
+from gateway.contract.error_fingerprint import group as new_group
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
 from gateway.datasets.dataset import ChangeType, DatasetRun, ItemChange, RunState, change_id

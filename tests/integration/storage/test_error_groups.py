@@ -11,8 +11,8 @@ from ended_runs import ended_runs, error_groups
 from jobs import make_job
 from pymongo.database import Database
 
-from gateway.contract.error_groups import MOST_GROUPS
-from gateway.contract.error_groups import group as new_group
+from gateway.contract.error_fingerprint import MOST_GROUPS
+from gateway.contract.error_fingerprint import group as new_group
 from gateway.contract.outbox import AttemptId
 from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderReport

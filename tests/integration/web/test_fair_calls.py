@@ -139,7 +139,7 @@ def test_expensive_reads_of_one_user_hold_up_no_other_and_not_its_own_looks(
 def test_a_call_too_many_is_refused_until_the_others_are_over(
     annes: Door, job: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.web.threads.MOST_WAITING", 2)
+    monkeypatch.setattr("gateway.web.call_queue.MOST_WAITING", 2)
     gate.hold(monkeypatch, RequestStore, "chunks", lambda *_: not gate.opened.is_set())
     held = annes.begin(EACH, lambda: annes.get(f"/jobs/{job}/requests"))
     wait_until(lambda: gate.came == EACH)

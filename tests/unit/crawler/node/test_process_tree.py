@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gateway.process import CAN_MIND
+from gateway.minder import CAN_MIND
 
 if not CAN_MIND:
     pytest.skip("only Linux has /proc", allow_module_level=True)
@@ -35,7 +35,8 @@ os.killpg(child.pid, signal.SIGKILL)
 """
 MINDED = """
 import os, signal, sys, time
-from gateway.process import fork_minded, run_and_end
+from gateway.minder import fork_minded
+from gateway.process import run_and_end
 
 def work():
     os.setsid()
@@ -59,7 +60,8 @@ LEAVES = """
 #: A minder that is slow, and a process that stops its minder as the first thing that it does.
 STOPPED = """
 import os, signal, time
-from gateway.process import fork_minded, run_and_end
+from gateway.minder import fork_minded
+from gateway.process import run_and_end
 
 def slow_write(fd, content, write=os.write):
     time.sleep(0.3)

@@ -14,7 +14,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from crawler.report.error_groups import ErrorGroups, project_file
-from gateway.contract.error_groups import LONGEST_EXAMPLE, MOST_BY_HOST, MOST_GROUPS
+from gateway.contract.error_fingerprint import LONGEST_EXAMPLE, MOST_BY_HOST, MOST_GROUPS
 
 logger = logging.getLogger("shop")
 

@@ -10,8 +10,8 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI
 
 from gateway.application import check_routes
+from gateway.web.call_queue import Threads
 from gateway.web.dependencies import Parts, Router
-from gateway.web.threads import Threads
 
 
 def blocking() -> str:

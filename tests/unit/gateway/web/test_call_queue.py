@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from stack import wait_until
 
 from gateway.errors import TooManyError
-from gateway.web.threads import CallQueue, Threads, Visitor, set_visitor, shared_context
+from gateway.web.call_queue import CallQueue, Threads, Visitor, set_visitor, shared_context
 
 PLACES, EACH = 5, 2
 USERS = st.sampled_from(["anne", "bert", "cleo", "dora"])
@@ -190,7 +190,7 @@ async def test_reads_changes_and_looks_at_one_document_do_not_wait_for_each_othe
 
 
 async def test_a_call_too_many_is_refused_but_not_in_the_middle_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.web.threads.MOST_WAITING", 2)
+    monkeypatch.setattr("gateway.web.call_queue.MOST_WAITING", 2)
     with opened() as threads:
         anne = Visit(threads, "anne")
         held = [anne.ask(number) for number in range(3)]

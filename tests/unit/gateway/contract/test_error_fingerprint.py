@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway.contract.error_groups import (
+from gateway.contract.error_fingerprint import (
     LONGEST_EXAMPLE,
     LONGEST_MESSAGE,
     LONGEST_URL,

@@ -10,7 +10,7 @@ import bson
 import pytest
 
 from gateway.datasets.figures import MAX_FIELDS, WINDOW, RunFigures
-from gateway.datasets.normal import (
+from gateway.datasets.judging import (
     HOLDS_AFTER,
     LEARNED_RUNS,
     SPEAKS_AFTER,

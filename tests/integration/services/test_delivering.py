@@ -19,18 +19,15 @@ from standardwebhooks import Webhook
 
 from gateway.contract.public_address import parse_networks
 from gateway.contract.reasons import Reason
-from gateway.datasets.queue import FoldQueue
+from gateway.datasets.fold_queue import FoldQueue
 from gateway.jobs.job import Job, JobSignal, JobStatus, Turn
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import MOST_SIGNALS
-from gateway.signals import announcing, webhook_caller, webhooks
+from gateway.signals import announcing, delivering, webhook_caller
 from gateway.signals.announcing import of_webhook
 from gateway.signals.apprise_caller import PROCESSES
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryTry
-from gateway.signals.endpoints import SEALED_HOST
-from gateway.signals.signatures import signed_headers
-from gateway.signals.webhook_caller import CALL_SECONDS, CallResult, Headers, WebhookCaller
-from gateway.signals.webhooks import (
+from gateway.signals.delivering import (
     CALLS,
     DELAYS,
     HOST_CALLS,
@@ -42,6 +39,9 @@ from gateway.signals.webhooks import (
     Webhooks,
     what_follows,
 )
+from gateway.signals.endpoints import SEALED_HOST
+from gateway.signals.signatures import signed_headers
+from gateway.signals.webhook_caller import CALL_SECONDS, CallResult, Headers, WebhookCaller
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 LEASE = timedelta(seconds=CALL_SECONDS + LEASE_SLACK)
@@ -359,7 +359,7 @@ def test_what_follows_the_end_calls_no_webhook_once_more(platform: Platform) -> 
 def test_more_than_one_look_can_see_are_all_called(
     platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "USERS", 3)
+    monkeypatch.setattr(delivering, "USERS", 3)
     urls = [f"http://{number}.example/" for number in range(2 * CALLS)]
     for number, url in enumerate(urls):
         ended(platform, url, user_id=f"user-{number % 10}")
@@ -460,7 +460,7 @@ def test_a_slow_host_is_left_room_for_others_who_call_it(platform: Platform, cal
 def test_a_slow_receiver_with_many_calls_keeps_none_of_its_users_others_waiting(
     platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "PAGE", 20)
+    monkeypatch.setattr(delivering, "PAGE", 20)
     with Receiver(receivers.never) as slow, Receiver(answer()) as quick:
         for _ in range(60):
             ended(platform, slow.url(), user_id="ada")
@@ -518,7 +518,7 @@ def test_a_worker_stops_at_once_with_calls_under_way_and_they_are_made_again(
     platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # it does not have to be used up
-    monkeypatch.setattr(webhooks, "PARTING", 60)
+    monkeypatch.setattr(delivering, "PARTING", 60)
     with Receiver(receivers.never) as slow:
         job = ended(platform, slow.url())
         stopped = call(WebhookCaller(LOOPBACK))

@@ -17,7 +17,7 @@ from pymongo.errors import ConnectionFailure
 from gateway.clock import Clock, utc_now
 from gateway.datasets.dataset import Dataset, DatasetRun, RunState, scope_of
 from gateway.datasets.fold import Fold, LeaseLostError, why_incomplete
-from gateway.datasets.queue import LEASE_SECONDS, DueRun, FoldQueue
+from gateway.datasets.fold_queue import LEASE_SECONDS, DueRun, FoldQueue
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.errors import DiscoveryBotError, JobNotFoundError
 from gateway.jobs.backoff import backoff
