@@ -307,7 +307,7 @@ class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     accepted_by: str | None = None
     accepted: bool = False
     rejected_by: str | None = None
-    #: The run's counts (`RunFigures.to_dict`), from which `normal.py` learns.
+    #: The run's counts (`RunFigures.to_dict`), from which `judging.py` learns.
     figures: dict[str, Any] | None = None
     #: The beginnings of the first items without a key, as JSON.
     left_out: list[str] = Field(default_factory=list)

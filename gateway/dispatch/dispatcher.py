@@ -24,8 +24,6 @@ from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.reasons import Reason
 from gateway.contract.records import NodeSpec
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, configured_projects, without_outdated
-from gateway.dispatch.loop import Loop, NodeStep, NodeTasks
-from gateway.dispatch.steps import BATCH, Isolation, Patience, Step, Steps
 from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
 from gateway.errors import (
     BudgetSpentError,
@@ -54,8 +52,10 @@ from gateway.nodes.node import (
 )
 from gateway.nodes.scrapyd import CALL_SECONDS, ScrapydClient
 from gateway.nodes.store import Failure, Node, NodeStore
+from gateway.nodes.tasks import NodeStep, NodeTasks
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import HandedOver, ProjectEnvironment, ProjectStore
+from gateway.repeated_work import BATCH, Isolation, Loop, Patience, Step, Steps
 from gateway.traced import traced
 
 

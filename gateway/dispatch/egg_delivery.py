@@ -22,7 +22,6 @@ from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.contract.reasons import Reason
 from gateway.crash_points import state_change
 from gateway.dispatch.fair_queue import NodeChoice, configured_projects, without_outdated
-from gateway.dispatch.loop import NodeStep, NodeTasks
 from gateway.errors import NodeError, NodeRefusedError, NodeUnreachableError, StillInstallingError
 from gateway.jobs.job import Job, Requirements
 from gateway.jobs.messages import EventPublisher
@@ -30,6 +29,7 @@ from gateway.jobs.queue import FREE_TO_START, Capacity, JobDocuments, JobQueue, 
 from gateway.nodes.node import user_resource
 from gateway.nodes.scrapyd import ScrapydClient, why_not_taken
 from gateway.nodes.store import Node, NodeStore
+from gateway.nodes.tasks import NodeStep, NodeTasks
 from gateway.projects.eggs import Content, EggCopies, EggCopy, EggDamagedError, EggStore, KeptEgg
 from gateway.projects.environment import ProjectStore
 from gateway.stores.mongo import Document, within

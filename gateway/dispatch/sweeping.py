@@ -21,7 +21,6 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport
 from gateway.dispatch.dispatcher import CLOCK_MARGIN, RECONCILE_SECONDS, START_SECONDS
-from gateway.dispatch.steps import BATCH, Isolation, Shared, Step, Steps
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import FINAL_STATUSES, Attempt, Job, JobStatus
 from gateway.jobs.messages import about
@@ -32,6 +31,7 @@ from gateway.logs.store import LogStore
 from gateway.nodes.health import NodeHealth, NodeWatch
 from gateway.nodes.holds import Held, HoldStore
 from gateway.nodes.store import Beat, Node, NodeStore
+from gateway.repeated_work import BATCH, Isolation, Shared, Step, Steps
 
 log = structlog.get_logger()
 

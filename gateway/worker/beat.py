@@ -12,9 +12,9 @@ from celery.beat import ScheduleEntry, Scheduler
 
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container
-from gateway.dispatch.steps import Patience, Step, Steps
 from gateway.dispatch.sweeping import Sweeper
 from gateway.nodes.health import BEAT, SIGN_SECONDS, HeartbeatStore, process_name
+from gateway.repeated_work import Patience, Step, Steps
 from gateway.schedules.firing import Scheduling
 from gateway.schedules.store import StaticEntryStore
 from gateway.sites.edits import SiteUpkeep

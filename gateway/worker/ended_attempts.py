@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from gateway.clock import VERDICT_SECONDS
-from gateway.dispatch.loop import Loop
-from gateway.dispatch.steps import Isolation
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Job
 from gateway.jobs.messages import about
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import SIGN_SECONDS
+from gateway.repeated_work import Isolation, Loop
 from gateway.signals.delivering import Webhooks
 from gateway.stores.mongo import within
 

@@ -16,10 +16,10 @@ from gateway.datasets.fold_threads import Folding
 from gateway.datasets.watching import RunWatch
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
 from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
-from gateway.dispatch.steps import Patience
 from gateway.error_groups.ended_runs import EndedRuns
 from gateway.jobs import messages
 from gateway.nodes.scrapyd import ScrapydClient
+from gateway.repeated_work import Patience
 from gateway.retention.retention import Retention
 from gateway.signals.delivering import Webhooks
 from gateway.stores.mongo import within

@@ -21,7 +21,6 @@ from gateway.contract.public_address import parse_networks
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.dispatch.dispatcher import Dispatch
 from gateway.dispatch.fair_queue import FairQueue
-from gateway.dispatch.steps import Isolation
 from gateway.dispatch.sweeping import TAKEN_FOR, Sweeper
 from gateway.jobs.completion import Completion
 from gateway.jobs.dedupe import DedupeRelease
@@ -38,6 +37,7 @@ from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
 from gateway.projects.versions import VersionStore
+from gateway.repeated_work import Isolation
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.alerting import Alerting
 from gateway.signals.alerts import AlertRuleStore, AlertStore

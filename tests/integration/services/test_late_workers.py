@@ -12,10 +12,10 @@ from jobs import make_job
 
 from gateway.dispatch.dispatcher import CLOCK_MARGIN, MAX_DISPATCH_FAILURES, START_SECONDS
 from gateway.dispatch.fair_queue import NodeChoice, Selection
-from gateway.dispatch.loop import NodeStep
 from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queue import ATTEND_SECONDS
+from gateway.nodes.tasks import NodeStep
 
 PAUSE = timedelta(seconds=ATTEND_SECONDS + 1)
 

@@ -8,11 +8,11 @@ import pytest
 from stack import wait_until
 
 from gateway.clock import utc_now
-from gateway.dispatch import loop
-from gateway.dispatch.loop import NodeStep, NodeTasks
 from gateway.errors import NodeUnreachableError
+from gateway.nodes import tasks as node_tasks
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node
+from gateway.nodes.tasks import NodeStep, NodeTasks
 
 
 class Answering:
@@ -59,8 +59,8 @@ class FarAway(Answering):
 
 
 def test_a_node_is_named_while_all_its_last_answers_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(loop, "SLOW_ANSWER", 0.05)
+    monkeypatch.setattr(node_tasks, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(node_tasks, "SLOW_ANSWER", 0.05)
     client = FarAway()
     tasks = NodeTasks(cast("ScrapydClient", client), 1, utc_now)
 
@@ -73,5 +73,5 @@ def test_a_node_is_named_while_all_its_last_answers_are_slow(monkeypatch: pytest
     # it may be busy once, or twice
     assert [ask(0.06), ask(0.06), ask(0.06)] == [[], [], ["far"]]
     assert ask(0.0) == []
-    monkeypatch.setattr(loop, "_LATELY", 0.0)
+    monkeypatch.setattr(node_tasks, "_LATELY", 0.0)
     assert [ask(0.06), ask(0.06), ask(0.06)] == [[]] * 3

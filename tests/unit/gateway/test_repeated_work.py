@@ -9,7 +9,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, ServerSelectionTimeout
 from stack import wait_until
 
 from gateway.clock import deadline, remaining
-from gateway.dispatch.steps import BATCH, LONGEST_DELAY, Isolation, Patience, Shared, Step, Steps
+from gateway.repeated_work import BATCH, LONGEST_DELAY, Isolation, Patience, Shared, Step, Steps
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Work that a process repeats, in steps that are independent of each other.
+"""Work that a process repeats: steps that are independent of each other, and a loop that can be woken.
 
 Each step has a thread while it runs, and a deadline, so that a step that is slow or fails does not delay the others.
 Within a step, each thing (a job, a hold, a node) is handled in isolation: if one fails, only this one is delayed.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -211,3 +212,56 @@ class Shared(Generic[Read]):
                 self._found = None
                 self._found = self._monotonic(), self._read()
             return self._found[1]
+
+
+# --- a loop that can be woken
+
+#: Seconds between two looks. Wake-ups gather in this time; without it, each of them would begin a look of its own.
+PAUSE = 0.02
+#: How many names a loop keeps for its next look. If there are more, the oldest are forgotten, because names are only
+#: hints. A look that fails keeps its names: without a limit they could become too many for any look to succeed.
+MOST_NAMES = 1000
+
+
+@define(eq=False, repr=False, slots=False)
+class Loop:
+    """A loop that calls `look` when it is woken, and every `seconds` in any case, because a wake-up can get lost.
+
+    `look` gets the names with which the loop was woken since the last look, at most `MOST_NAMES`. It returns whether
+    to look again at once. Only the loop's thread calls it.
+    """
+
+    _look: Callable[[Sequence[str]], bool]
+    _seconds: float
+    _asked: threading.Event = field(init=False, factory=threading.Event)
+    #: A deque, because any thread may append while the loop takes from its other end.
+    _names: deque[str] = field(init=False, factory=lambda: deque(maxlen=MOST_NAMES))
+    _closed: threading.Event = field(init=False, factory=threading.Event)
+
+    def wake(self, *names: str | None) -> None:
+        self._names.extend(filter(None, names))
+        self._asked.set()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._asked.set()
+
+    def turn(self) -> None:
+        """Look once. If the look raises, its names are kept for the next one."""
+        self._asked.clear()
+        names = [self._names.popleft() for _ in range(len(self._names))]
+        try:
+            if self._look(names):
+                self._asked.set()
+        except BaseException:
+            self.wake(*names)
+            raise
+
+    def run(self) -> None:
+        """Look again and again until `close` is called. Raises what a look raises; the caller then calls
+        `run` again.
+        """
+        while not self._closed.is_set():
+            self._asked.wait(self._seconds)
+            self.turn()
+            self._closed.wait(PAUSE)

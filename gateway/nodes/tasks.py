@@ -1,18 +1,17 @@
-"""The means with which a worker finds and does work: a loop that looks for it, and one serial task for each node."""
+"""Calls of nodes by a worker: one serial task for each node."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
-from attrs import define, field
 
 from gateway.clock import Clock
 from gateway.errors import NodeError, NodeUnreachableError
@@ -20,59 +19,6 @@ from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node
 
 log = structlog.get_logger()
-
-#: Seconds between two looks. Wake-ups gather in this time; without it, each of them would begin a look of its own.
-PAUSE = 0.02
-#: How many names a loop keeps for its next look. If there are more, the oldest are forgotten, because names are only
-#: hints. A look that fails keeps its names: without a limit they could become too many for any look to succeed.
-MOST_NAMES = 1000
-
-
-@define(eq=False, repr=False, slots=False)
-class Loop:
-    """A loop that calls `look` when it is woken, and every `seconds` in any case, because a wake-up can get lost.
-
-    `look` gets the names with which the loop was woken since the last look, at most `MOST_NAMES`. It returns whether
-    to look again at once. Only the loop's thread calls it.
-    """
-
-    _look: Callable[[Sequence[str]], bool]
-    _seconds: float
-    _asked: threading.Event = field(init=False, factory=threading.Event)
-    #: A deque, because any thread may append while the loop takes from its other end.
-    _names: deque[str] = field(init=False, factory=lambda: deque(maxlen=MOST_NAMES))
-    _closed: threading.Event = field(init=False, factory=threading.Event)
-
-    def wake(self, *names: str | None) -> None:
-        self._names.extend(filter(None, names))
-        self._asked.set()
-
-    def close(self) -> None:
-        self._closed.set()
-        self._asked.set()
-
-    def turn(self) -> None:
-        """Look once. If the look raises, its names are kept for the next one."""
-        self._asked.clear()
-        names = [self._names.popleft() for _ in range(len(self._names))]
-        try:
-            if self._look(names):
-                self._asked.set()
-        except BaseException:
-            self.wake(*names)
-            raise
-
-    def run(self) -> None:
-        """Look again and again until `close` is called. Raises what a look raises; the caller then calls
-        `run` again.
-        """
-        while not self._closed.is_set():
-            self._asked.wait(self._seconds)
-            self.turn()
-            self._closed.wait(PAUSE)
-
-
-# --- one task for each node
 
 #: A node that has answered within this many seconds gets a step without a question first.
 FRESH_SECONDS = 1.0
