@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -37,7 +38,7 @@ from gateway.schedules.orders import (
     refreshed,
 )
 from gateway.schedules.schedule import GRACE_SECONDS, LedgerEntry, LedgerKind, Overlap, Schedule
-from gateway.schedules.store import Advance, LedgerStore, ScheduleStore
+from gateway.schedules.store import Advance, LedgerStore, ScheduleStore, UnwritableError
 
 # --- settling: promotes or removes the held jobs of occurrences, even if the process that inserted them has died
 #
@@ -148,8 +149,13 @@ class Promotion:
         for one in coming:
             schedule = schedules[one.schedule_id]
             advances.append(Advance(schedule, advanced(schedule, one.job.id, one.occurrence, one.fate)))
-        if not coming or self._schedules.advance(advances):
-            return coming, others
+        try:
+            if not coming or self._schedules.advance(advances):
+                return coming, others
+        except UnwritableError as error:
+            # their occurrences stay held: these are late, and no others
+            log.warning("schedules_not_advanced", error=str(error))
+            coming = [one for one in coming if one.schedule_id not in error.schedule_ids]
         return [], [*coming, *others]
 
     def _not_over(self, held: Sequence[HeldJob]) -> list[HeldJob]:
@@ -416,7 +422,8 @@ class Scheduling:
             if occurrence and schedule:
                 advances.append(Advance(schedule, advanced(schedule, job.id, occurrence, None)))
         if advances:
-            self._schedules.advance(advances)
+            with suppress(UnwritableError):
+                self._schedules.advance(advances)
 
     def _tell_once(self, schedule_id: str, event: str, **facts: object) -> None:
         if schedule_id not in self._told_of:

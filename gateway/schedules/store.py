@@ -11,7 +11,7 @@ from typing import NamedTuple
 from attrs import define
 from pymongo import ASCENDING, DESCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from gateway import errors
 from gateway.clock import Clock, utc_now
@@ -22,7 +22,7 @@ from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import IdempotencyKeys, JobStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
 from gateway.stores.documents import NO_TIME, Documents, moment, page, reader, whole
-from gateway.stores.mongo import Document, Repeating, mongo_errors, one_of
+from gateway.stores.mongo import Document, Repeating, is_passing, mongo_errors, one_of
 
 #: Fields that a text search covers.
 _SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
@@ -49,6 +49,14 @@ class SchedulesFound(NamedTuple):
     schedules: list[Schedule]
     #: The ids of schedules that cannot be read.
     unreadable: list[str]
+
+
+class UnwritableError(Exception):
+    """The database refuses to change these schedules: they are too large, or damaged."""
+
+    def __init__(self, schedule_ids: Sequence[str]) -> None:
+        super().__init__(f"the database refuses to change schedule {', '.join(schedule_ids)}")
+        self.schedule_ids = schedule_ids
 
 
 class Advance(NamedTuple):
@@ -167,7 +175,9 @@ class ScheduleStore:
 
     @state_change("schedules.advance")
     def advance(self, advances: Sequence[Advance]) -> bool:
-        """Advance each schedule past its next occurrence, unless it has changed. Returns whether none has changed."""
+        """Advance each schedule past its next occurrence, unless it has changed. Returns whether none has changed.
+        Raises `UnwritableError` after all others are advanced, if some cannot be written.
+        """
         now = self._clock()
         operations = [
             UpdateOne(
@@ -176,7 +186,14 @@ class ScheduleStore:
             )
             for schedule, changes in advances
         ]
-        return self._schedules.bulk_write(operations, ordered=False).matched_count == len(advances)
+        try:
+            return self._schedules.bulk_write(operations, ordered=False).matched_count == len(advances)
+        except BulkWriteError as error:
+            if is_passing(error):
+                raise
+            raise UnwritableError(
+                [advances[one["index"]].schedule.id for one in error.details["writeErrors"]]
+            ) from error
 
     @state_change("schedules.note_run")
     def note_run(self, schedule: Schedule, job_id: str, at: datetime) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from bson import DatetimeMS
+from bson import BSON, DatetimeMS
 from clockwork import HOUR, START, Clockwork, occurrence
 from jobs import make_job
 from structlog.testing import capture_logs
@@ -43,6 +43,22 @@ def test_one_whose_order_cannot_be_made_skips_its_occurrence_and_keeps_no_other(
     (entry,), _ = works.ledger.page(bad.id, 9)
     assert entry.reason == "what it runs could not be determined (ValueError)"
     assert works.schedules.get(bad.id).next_at == START + HOUR
+
+
+def test_a_schedule_that_cannot_be_written_keeps_no_other_from_firing(works: Clockwork) -> None:
+    bad, good = works.schedule(), works.schedule()
+    document = works.database["schedules"].find_one({"_id": bad.id})
+    assert document is not None
+    # no room to say that it has run
+    padding = "x" * ((16 << 20) - len(BSON.encode(document)) - 40)
+    works.database["schedules"].update_one({"_id": bad.id}, {"$set": {"padding": padding}})
+    for _ in range(2):
+        report = works.beat.tick()
+        works.at(SECOND)
+    assert (len(works.runs(good)), report.due_left) == (1, 1)
+    works.database["schedules"].update_one({"_id": bad.id}, {"$unset": {"padding": ""}})
+    works.beat.tick()
+    assert len(works.runs(bad)) == 1
 
 
 def test_a_beat_that_dies_after_the_insert_leaves_nothing_undone(works: Clockwork) -> None:
