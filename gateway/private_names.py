@@ -25,8 +25,8 @@ def require_names(package: str, cls: type, *names: str) -> None:
 
 
 def names_of(found: Any) -> set[str]:
-    """The attributes of a class, including the names in its constructors, which set some of the attributes. A
-    function has none.
+    """The attributes of a class and of its bases, and all names that their constructors use, because some attributes
+    are set only there. Empty if `found` is not a class.
     """
     known: set[str] = set()
     for one in getattr(found, "__mro__", ()):

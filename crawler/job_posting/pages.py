@@ -20,8 +20,8 @@ from crawler.job_posting.salary import salary_of_text
 
 logger = logging.getLogger(__name__)
 
-#: A URL belongs to a posting if at most this many differently titled rows have it: an advertisement may have another
-#: title than the posting itself.
+#: If more rows with different titles than this have the same URL, it is a general link, not the URL of one posting.
+#: Two may have it, because a page can also advertise a posting with another title.
 MAX_ROWS = 2
 
 

@@ -81,8 +81,8 @@ def note_own_pid(fd: int) -> None:
 
 
 def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
-    """Process id and start according to the mark; `None` where it has no valid value. A project without a user of its
-    own can write anything there.
+    """Process id and start according to the mark; `None` where it has no valid value. A project that does not run as
+    a Unix user of its own (`NODE_UIDS`) can write anything there.
     """
     with suppress(OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         content: dict[str, Any] = json.loads(outbox.read_file(folder / outbox.STARTED))

@@ -146,8 +146,8 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
 
     def add(self, jobs: Sequence[AnyRun]) -> tuple[set[str], dict[str, int]]:
         """Add the ended ones of these jobs to the groups of their errors, each job only once. Returns the ids of jobs
-        that cannot be added now, and by job id how many groups are new or back with the job (without jobs that have
-        none). Raises PyMongo's errors.
+        that must be added later, and for each job with new or reopened groups how many these are. Raises PyMongo's
+        errors.
         """
         left: set[str] = set()
         new: dict[str, int] = {}

@@ -219,8 +219,8 @@ class CeleryWaker:
     #: Seconds. If a call to the broker fails this long after a message was handed in, the message is dropped: a hint
     #: is not worth the time that another failing call takes.
     PATIENCE = 5.0
-    #: Seconds between two messages of a task in `TOGETHER`, and how many single messages one of them replaces at
-    #: most.
+    #: For each task in `TOGETHER`: the seconds between two messages, and how many single messages can be merged into
+    #: one.
     PAUSE = 0.025
     MOST_TOGETHER = 100
 

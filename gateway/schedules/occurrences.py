@@ -138,8 +138,8 @@ def _late(now: datetime, due: datetime) -> str:
     return f"{(now - due).total_seconds():.0f} s"
 
 
-# --- the jobs of occurrences, until they are ordinary jobs. An occurrence's job is held until its schedule is
-# advanced and the decision is carried out; while it is held, it records that decision.
+# --- held jobs. The job of a due occurrence is inserted with the decision about it in `held` (`Decision`: run, skip,
+# miss or void). Once its schedule has been advanced, it becomes an ordinary job or is removed.
 
 #: `$exists` is not used, because an index cannot skip the jobs that do not have the field.
 _HELD = {"$in": [fate.value for fate in Decision]}

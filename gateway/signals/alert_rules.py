@@ -308,8 +308,8 @@ def forms(rule_id: str, user_id: str) -> list[str]:
 
 
 def form_of(rule: AlertRule, user_id: str) -> str:
-    """The id of the version of this rule that the user may change. Rules about the platform have one version for all
-    users.
+    """The id under which this user's changes of the rule are stored. A rule that a user has made has its own id. Of a
+    built-in rule there is a copy for each user, or one copy for all users if it is about the platform.
     """
     if rule.builtin is None:
         return rule.id

@@ -1,6 +1,6 @@
 // Rows and counters that follow their jobs: an element with `data-job`, inside it elements with `data-field`. A table
 // has in `data-waiting` what each reason to wait means, as JSON.
-// Rows change in place, and never their order.
+// Rows are updated in place; their order never changes.
 import { isAway } from "./connection.js";
 import { allWithin } from "./dom.js";
 import { setStatus } from "./status.js";

@@ -25,7 +25,7 @@ export const json = (value, indent) =>
   );
 
 /**
- * A word of a POSIX shell.
+ * The text as one word for a POSIX shell, in quotes if necessary.
  *
  * @type {(text: string) => string}
  */

@@ -86,7 +86,7 @@ class SavedViews extends HTMLElement {
   }
 
   /**
-   * Change something, and show what there is now. Whether it was done.
+   * Send a change of the saved views, then read and show them again. Returns whether that worked.
    *
    * @param {string} call
    * @param {object} [body]
