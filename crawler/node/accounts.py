@@ -26,11 +26,11 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from crawler.node import process_tree, space
-from crawler.node.building import VENVS
 from crawler.node.keeper import KEEPER, MORE, MOST
 from crawler.node.reactor import reactor
 from crawler.node.space import Space
 from crawler.node.unpacking import UNPACKED
+from crawler.node.venv_builder import VENVS
 from gateway.contract.outbox import (
     FILES,
     ITEMS,

@@ -14,10 +14,10 @@ from pydantic import BaseModel, TypeAdapter
 from scrapyd.eggstorage import FilesystemEggStorage
 from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
-from crawler.node.building import VENVS, has_python
 from crawler.node.projects import ProjectCode, is_project_name, takes_our_names
 from crawler.node.renamed import renamed_runtime
 from crawler.node.unpacking import UNPACKED
+from crawler.node.venv_builder import VENVS, has_python
 from gateway.contract.outbox import read_file, write_atomically
 from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
@@ -102,7 +102,7 @@ class EggStorage(FilesystemEggStorage):
 
     @property
     def venvs(self) -> Path:
-        """The folder of all virtual environments (`crawler.node.building`)."""
+        """The folder of all virtual environments (`crawler.node.venv_builder`)."""
         return Path(self.basedir).with_name(VENVS)
 
     def code(self, egg: Path, venv: Path | None) -> ProjectCode:

@@ -44,7 +44,7 @@ from crawler.node.started_mark import StartedMark, read_mark
 from crawler.node.zygote import MAX_FRAME
 from gateway.contract.outbox import Fault, is_locked, open_file
 from gateway.contract.reasons import Reason
-from gateway.minder import CAN_MIND
+from gateway.subreaper import CAN_MIND
 
 log = Logger()
 

@@ -21,13 +21,14 @@ from crawler.frontier.journal import CONTINUES, find_attempt_to_continue
 from crawler.net.bot_auth import as_variable
 from crawler.node.accounts import TEMPORARY, Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError, fault_of, reason_behind, write_refusal
+from crawler.node.attempt_limits import limits_of
 from crawler.node.config import NodeConfig, NodeEnvironment
 from crawler.node.fork import ForkServer, Start, WarmVenvs, room_for_warm
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import spawn
 from crawler.node.spider_lists import spider_lists
-from crawler.node.spider_process import AttemptProcess, CrawlProcess, Orphan, find_orphans, limits_of
+from crawler.node.spider_process import AttemptProcess, CrawlProcess, Orphan, find_orphans
 from crawler.node.started_mark import StartedMark
 from gateway.clock import time_of_node, utc_now
 from gateway.contract.outbox import LOG, SPEC, AttemptId, attempt_dir, read_file, whole_text

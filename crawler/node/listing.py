@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from crawler.node import projects
-from crawler.node.missing import OF_PYTHON_2, advice_on_missing, undeclared
+from crawler.node.missing_modules import OF_PYTHON_2, advice_on_missing, undeclared
 from gateway.contract.param_formats import RESERVED_PARAMS
 from gateway.contract.reasons import Reason
 from gateway.contract.requirements import OLDEST_SCRAPY

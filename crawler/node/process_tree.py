@@ -1,6 +1,6 @@
 """All processes that belong to one attempt, including those that have left its session and group.
 
-On Linux an attempt has a minder (`gateway.minder`): every process that its spider starts stays a descendant of the
+On Linux an attempt has a minder (`gateway.subreaper`): every process that its spider starts stays a descendant of the
 minder, and ends with it. So one list of all processes with their parents finds them. Without a minder (on other
 systems, or because it was killed) they are the spider's descendants, its group, and all processes that have the
 attempt's folder in their environment, which is inherited.
@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import psutil
 
-from gateway.minder import CAN_MIND, MINDER
 from gateway.process import Seen, look_around
+from gateway.subreaper import CAN_MIND, MINDER
 
 #: How often processes are searched for and killed: a process may have started others before it was killed.
 KILL_ROUNDS = 4

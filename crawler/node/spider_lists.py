@@ -31,17 +31,17 @@ from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import InstallingError, NodeUnfitError, reason_behind
+from crawler.node.attempt_limits import AttemptLimits, LimitWatch, limits_of
 from crawler.node.config import NodeConfig, allowed
 from crawler.node.eggs import AS_DECLARED, NO_SPIDERS, EggContents, EggStorage, Leniency, described, stored_version
 from crawler.node.fork import NOTHING_TOLD, ForkedListing, ForkServer
 from crawler.node.listing import MEMORY
-from crawler.node.missing import ADDABLE
+from crawler.node.missing_modules import ADDABLE
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import COMMAND_TIMEOUT, Command, CommandError, LimitedTurns
-from crawler.node.spider_process import AttemptLimits, LimitWatch, limits_of
 from crawler.node.unpacking import Holds, prepare, take_away
-from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
+from crawler.node.venv_queue import KEPT_UNUSED, WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
 from crawler.render.setup import has_playwright
 from gateway.clock import utc_now

@@ -34,7 +34,7 @@ from crawler.node.launcher import NodeLauncher
 from crawler.node.projects import OWN_PROJECT, canonical, is_project_name
 from crawler.node.spider_lists import Listing, spider_lists
 from crawler.node.started_mark import StartedMark
-from crawler.node.venvs import WAIT
+from crawler.node.venv_queue import WAIT
 from crawler.node.webroot import Form, NodeRequest
 from gateway.clock import time_of_node, utc_now
 from gateway.contract import outbox

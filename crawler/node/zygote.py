@@ -27,7 +27,6 @@ from typing import Any, NamedTuple, NoReturn
 from crawler.node.projects import leave_working_directory
 from crawler.node.started_mark import note_own_pid
 from gateway.crash_points import state_change
-from gateway.minder import CAN_MIND, adopt_descendants, fork_minded
 from gateway.process import (
     NotForkableError,
     check_one_thread,
@@ -40,6 +39,7 @@ from gateway.process import (
     run_and_end,
     show_process,
 )
+from gateway.subreaper import CAN_MIND, adopt_descendants, fork_minded
 
 #: `ru_maxrss` counts KiB on Linux and bytes on macOS.
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -53,7 +53,7 @@ class SpiderZygote:
     def __init__(self, channel: ForkChannel, main: Callable[[], object]) -> None:
         self._channel = channel
         self._main = main
-        #: Ids of requests, by the process id of the minder of the request's process (`gateway.minder`).
+        #: Ids of requests, by the process id of the minder of the request's process (`gateway.subreaper`).
         self._children: dict[int, int] = {}
         self._woken, self._wake = os.pipe()
 

@@ -11,8 +11,8 @@ from celery import bootsteps
 
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container
-from gateway.datasets.exporting import Exporting
 from gateway.datasets.fold_threads import Folding
+from gateway.datasets.run_exports import Exporting
 from gateway.datasets.watching import RunWatch
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
 from gateway.dispatch.egg_delivery import EggDelivery, EggWatch

@@ -13,9 +13,9 @@ from gateway.container import Container
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.reasons import Reason
 from gateway.datasets.dataset import SHOWN, ChangeType, ItemChange, RunState, change_id
-from gateway.datasets.exporting import Exporting
 from gateway.datasets.fold_queue import FoldQueue
 from gateway.datasets.fold_threads import Folding
+from gateway.datasets.run_exports import Exporting
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.exports.export import ExportPlaces
 from gateway.items.items import Item, ItemStore

@@ -23,7 +23,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.messages import status_data
 from gateway.stores.redis import ALL_EVENTS, job_channel
 from gateway.web.call_queue import shared_context
-from gateway.web.event_stream.lines import History, LineRun, Ring, StreamLimits
+from gateway.web.event_stream.log_lines import History, LineRun, Ring, StreamLimits
 
 log = structlog.get_logger()
 

@@ -28,8 +28,9 @@ from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
 from gateway.stores.redis import connect_async
 from gateway.web.call_queue import Threads, while_there
+from gateway.web.event_stream.client_stream import Overview, Reader
 from gateway.web.event_stream.hub import Hub, wait_for_end
-from gateway.web.event_stream.lines import (
+from gateway.web.event_stream.log_lines import (
     FAREWELL,
     RETRY,
     START,
@@ -40,7 +41,6 @@ from gateway.web.event_stream.lines import (
     StreamLimits,
     event,
 )
-from gateway.web.event_stream.reader import Overview, Reader
 from gateway.web.lasting import LastingAnswers, abort
 from gateway.web.schemas.schedule import ScheduleStatusView
 

@@ -16,8 +16,8 @@ from gateway.jobs.job import ASKED_FIELDS, LIMITS, ORDER_FIELDS, CrawlOrder, Req
 from gateway.jobs.submission import RequestedCrawl, Submission
 from gateway.projects.catalog import SpiderCatalog, project_name
 from gateway.projects.time_limits import TimeLimits, check_timeout
+from gateway.schedules.crawl_preview import Forecasts
 from gateway.schedules.edits import Change
-from gateway.schedules.preview import Forecasts
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.schedules.submission import ScheduleSubmission, When, spelled
 from gateway.settings import Settings

@@ -30,7 +30,7 @@ from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.downloads import RowPages, download
 from gateway.web.errors import problems
-from gateway.web.event_stream.lines import event
+from gateway.web.event_stream.log_lines import event
 from gateway.web.lasting import Download
 from gateway.web.middleware import note_changes
 from gateway.web.routes.items import FILE_CONTENT

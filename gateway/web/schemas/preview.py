@@ -11,8 +11,8 @@ from pydantic.config import JsonDict
 from gateway.clock import to_iso
 from gateway.errors import DiscoveryBotError, InvalidRequestError
 from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.schedules.crawl_preview import Forecast, Known
 from gateway.schedules.next_run import INTERVAL_JITTER
-from gateway.schedules.preview import Forecast, Known
 from gateway.schedules.schedule import CatchUp, Overlap, ScheduleState
 from gateway.schedules.submission import When
 from gateway.web.errors import status_of

@@ -14,8 +14,8 @@ from playwright.async_api import expect
 
 from gateway.access.keys import Scope
 from gateway.datasets.dataset import RunState
-from gateway.datasets.exporting import Exporting
 from gateway.datasets.judging import HOLDS_AFTER
+from gateway.datasets.run_exports import Exporting
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import RunStore
 

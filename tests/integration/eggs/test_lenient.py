@@ -26,7 +26,7 @@ class Teller(scrapy.Spider):
         yield {{"colour": NAME}}
 """
 #: Our packages have these names in the processes of eggs. An egg may change what they say.
-FORGED = "from crawler.node import missing\nmissing._WELL_KNOWN = {'unheard': 'unheard'}\nimport unheard"
+FORGED = "from crawler.node import missing_modules as mm\nmm._WELL_KNOWN = {'unheard': 'unheard'}\nimport unheard"
 #: It says of another package each time that this cannot be built.
 ENDLESS = """
 import sys, uuid

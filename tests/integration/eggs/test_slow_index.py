@@ -65,7 +65,7 @@ def builders(node: EggNode) -> list[psutil.Process]:
     return [
         process
         for child in psutil.Process(node.process.pid).children()
-        if "crawler.node.building" in child.cmdline()
+        if "crawler.node.venv_builder" in child.cmdline()
         for process in (child, *child.children(recursive=True))
     ]
 
@@ -79,7 +79,7 @@ def test_whoever_waits_no_longer_is_told_later_what_came_of_it(node: EggNode, in
     with ThreadPoolExecutor(1) as threads:
         twin = threads.submit(deployed, node, "twin")
         node.wait_for(lambda: state(node, "twin") == "building")
-        assert [process.cmdline()[2] for process in builders(node)].count("crawler.node.building") == 1
+        assert [process.cmdline()[2] for process in builders(node)].count("crawler.node.venv_builder") == 1
         index.release()
         assert twin.result()["status"] == "ok"
     assert deployed(node, "patient")["status"] == "ok"

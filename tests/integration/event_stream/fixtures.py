@@ -14,7 +14,7 @@ from stores import StoreProcess, embedded_mongo, valkey_server
 
 from gateway.stores import mongo
 from gateway.stores.mongo import Document
-from gateway.web.event_stream.lines import StreamLimits
+from gateway.web.event_stream.log_lines import StreamLimits
 
 #: Impatient, so that tests are quick.
 LIMITS = StreamLimits(poll=0.1, refresh=0.4, gap_patience=0.3, farewell=1)

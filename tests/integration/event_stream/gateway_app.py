@@ -17,7 +17,7 @@ from gateway.stores import mongo
 from gateway.stores.mongo import Document
 from gateway.web import errors
 from gateway.web.call_queue import Threads
-from gateway.web.event_stream.lines import StreamLimits
+from gateway.web.event_stream.log_lines import StreamLimits
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.lasting import LastingAnswers
 from gateway.web.routes import logs

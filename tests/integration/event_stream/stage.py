@@ -25,7 +25,7 @@ from gateway.jobs.messages import EventPublisher
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore, LogStream
 from gateway.stores.mongo import Document
-from gateway.web.event_stream.lines import StreamLimits
+from gateway.web.event_stream.log_lines import StreamLimits
 from gateway.web.schemas.stream import LOG, MANY_JOBS, Streamed
 
 #: Seconds; a fraction of it is what anything here takes.

@@ -15,7 +15,7 @@ from stores import StoreProcess
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.stores.mongo import Document
 from gateway.stores.redis import job_channel
-from gateway.web.event_stream.lines import StreamLimits
+from gateway.web.event_stream.log_lines import StreamLimits
 
 MakePlay = Callable[..., Play]
 

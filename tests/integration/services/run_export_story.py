@@ -11,7 +11,7 @@ from export_story import check_no_success_is_early
 from pymongo.database import Database
 
 from gateway.datasets.dataset import RunState
-from gateway.datasets.exporting import Exporting
+from gateway.datasets.run_exports import Exporting
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document, connect

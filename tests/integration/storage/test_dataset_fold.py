@@ -16,11 +16,11 @@ from dataset_runs import BEGAN, DatasetRuns, exporting_parts
 from gateway.contract.outbox import STATS_LEFT_OUT
 from gateway.contract.reasons import Reason
 from gateway.contract.seen_pages import SKIPPED_SEEN
-from gateway.datasets import exporting, fold, fold_threads
+from gateway.datasets import fold, fold_threads, run_exports
 from gateway.datasets.dataset import SHOWN, ChangeType, RunState, change_id
-from gateway.datasets.exporting import Exporting
 from gateway.datasets.fold_queue import FoldQueue
 from gateway.datasets.fold_threads import AT_ONCE, Folding
+from gateway.datasets.run_exports import Exporting
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.items.items import Item, ItemStore
@@ -389,13 +389,13 @@ def test_exports_of_one_user_that_hang_keep_none_of_others_waiting(
     parts, begun = exporting_parts(runs.database, tmp_path, runs.parts.clock), Begun()
     monkeypatch.setattr(parts[Exporting], "_threads", begun)
     other = DatasetRuns(runs.database)
-    for user in (runs,) * exporting.AT_ONCE + (other,):
+    for user in (runs,) * run_exports.AT_ONCE + (other,):
         job_id = user.crawl(offers("a"))
         user.fold()
         runs.database["dataset_runs"].update_one({"_id": job_id}, {"$set": {"exports_due": BEGAN}})
     parts[Exporting].look()
     # none of what has begun ends
-    assert [step.args[1] for step in begun.steps] == [*[runs.user] * exporting.OF_ONE_USER, other.user]
+    assert [step.args[1] for step in begun.steps] == [*[runs.user] * run_exports.OF_ONE_USER, other.user]
     begun.carry_out()
     parts[Exporting].look()
-    assert [step.args[1] for step in begun.steps] == [runs.user] * exporting.OF_ONE_USER
+    assert [step.args[1] for step in begun.steps] == [runs.user] * run_exports.OF_ONE_USER

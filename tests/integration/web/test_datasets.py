@@ -24,7 +24,7 @@ from pymongo.database import Database
 from stores import ROOT
 
 from gateway.datasets.dataset import DatasetRun, RunState, change_id
-from gateway.datasets.exporting import MOST_FAILURES, Exporting
+from gateway.datasets.run_exports import MOST_FAILURES, Exporting
 from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 
 _NAME = {"name": "prices", "key": ["sku"]}

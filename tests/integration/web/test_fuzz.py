@@ -65,6 +65,8 @@ class Target:
 @pytest.fixture(scope="module")
 def target(serve: Serve, settings: Settings) -> Iterator[Target]:
     with open_board(serve, settings, "fuzz", patience=0.5) as board:
+        # the document is made at its first use, and Schemathesis waits ten seconds for it: too few on a busy machine
+        board.http.get("/openapi.json", timeout=120).raise_for_status()
         yield Target(board)
 
 

@@ -55,12 +55,12 @@ NEEDS_NONE = {
     "gateway/sites/edits.py SiteService.edit": "asks the store, which has one",
     "gateway/sites/edits.py TargetService.edit": "asks the store, which has one",
     "crawler/node/accounts.py discard": "what is left is found by the next start, or the next sweep",
-    "crawler/node/building.py _build": "a folder of its own, which the next start removes",
-    "crawler/node/building.py Uv.resolve": "the same folder",
-    "crawler/node/building.py Uv._uv": "the same folder",
+    "crawler/node/venv_builder.py _build": "a folder of its own, which the next start removes",
+    "crawler/node/venv_builder.py Uv.resolve": "the same folder",
+    "crawler/node/venv_builder.py Uv._uv": "the same folder",
     "crawler/node/renamed.py renamed_runtime": "a folder of its own, which the next start removes",
-    "crawler/node/venvs.py Venvs._build": "a file of its own, which the next start removes",
-    "crawler/node/venvs.py Venvs.start": "made anew at each start",
+    "crawler/node/venv_queue.py Venvs._build": "a file of its own, which the next start removes",
+    "crawler/node/venv_queue.py Venvs.start": "made anew at each start",
 }
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gateway.minder import CAN_MIND
+from gateway.subreaper import CAN_MIND
 
 if not CAN_MIND:
     pytest.skip("only Linux has /proc", allow_module_level=True)
@@ -35,7 +35,7 @@ os.killpg(child.pid, signal.SIGKILL)
 """
 MINDED = """
 import os, signal, sys, time
-from gateway.minder import fork_minded
+from gateway.subreaper import fork_minded
 from gateway.process import run_and_end
 
 def work():
@@ -60,7 +60,7 @@ LEAVES = """
 #: A minder that is slow, and a process that stops its minder as the first thing that it does.
 STOPPED = """
 import os, signal, time
-from gateway.minder import fork_minded
+from gateway.subreaper import fork_minded
 from gateway.process import run_and_end
 
 def slow_write(fd, content, write=os.write):

@@ -12,7 +12,7 @@ import pytest
 
 from crawler.node.eggs import EggContents, EggStorage, Leniency, described
 from crawler.node.listing import list_own
-from crawler.node.missing import ADDABLE
+from crawler.node.missing_modules import ADDABLE
 from crawler.node.spider_lists import (
     MOST_GIVEN,
     MOST_OF_A_PROJECT,

@@ -9,7 +9,8 @@ from twisted.internet.error import ProcessTerminated
 
 from crawler.node import spider_process
 from crawler.node.accounts import Account
-from crawler.node.spider_process import AttemptLimits, AttemptProcess
+from crawler.node.attempt_limits import AttemptLimits
+from crawler.node.spider_process import AttemptProcess
 from crawler.node.started_mark import StartedMark
 from gateway.clock import utc_now
 from gateway.contract.outbox import EXIT, AttemptId

@@ -7,10 +7,10 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
 from crawler.node.attempt_files import NodeUnfitError
-from crawler.node.building import BuildAnswer
 from crawler.node.projects import RUNTIME
 from crawler.node.spawn import LimitedTurns
-from crawler.node.venvs import Venvs
+from crawler.node.venv_builder import BuildAnswer
+from crawler.node.venv_queue import Venvs
 from gateway.settings import ScrapydSettings
 
 
@@ -37,7 +37,7 @@ def test_builds_of_one_project_that_hang_leave_a_turn_to_others(
         begun.append(HangingBuild())
         return begun[-1]
 
-    monkeypatch.setattr("crawler.node.venvs.Command.start", start)
+    monkeypatch.setattr("crawler.node.venv_queue.Command.start", start)
     venvs = Venvs(ScrapydSettings(), tmp_path / "venvs")
     venvs.start()
     answers = [

@@ -9,8 +9,8 @@ from gateway.clock import utc_now
 from gateway.contract.log_line import Position
 from gateway.contract.records import ExitReport
 from gateway.jobs.job import Job, JobStatus
-from gateway.web.event_stream.lines import START
-from gateway.web.event_stream.reader import LogStanding
+from gateway.web.event_stream.client_stream import LogStanding
+from gateway.web.event_stream.log_lines import START
 
 
 def job_with(status: JobStatus = JobStatus.RUNNING, **ends: int | None) -> Job:

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.contract.log_line import split_entries
 from gateway.errors import InvalidRequestError
-from gateway.web.event_stream.lines import LineFilter
+from gateway.web.event_stream.log_lines import LineFilter
 from gateway.web.routes.logs import preferred_media_type
 
 LOG = (

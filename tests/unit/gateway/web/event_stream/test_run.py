@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gateway.contract.log_line import Position
-from gateway.web.event_stream.lines import CHUNK_BYTES, LineRun, Ring, data_of, log_event
+from gateway.web.event_stream.log_lines import CHUNK_BYTES, LineRun, Ring, data_of, log_event
 
 
 def run_of(*ends: int, size: int = 10) -> LineRun:

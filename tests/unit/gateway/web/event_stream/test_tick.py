@@ -10,7 +10,7 @@ import pytest
 from jobs import make_job
 
 from gateway.web.event_stream.hub import Feed
-from gateway.web.event_stream.lines import StreamLimits
+from gateway.web.event_stream.log_lines import StreamLimits
 
 
 @pytest.mark.parametrize(("clients", "tick"), [(0, 0.02), (1, 0.02), (20, 0.02), (100, 0.1), (1000, 0.25)])

@@ -1,5 +1,5 @@
-"""`python -m crawler.node.building`: builds a virtual environment with what a project depends on, as the `BuildPlan`
-in its environment says. Its log goes to stderr, its answer to stdout.
+"""`python -m crawler.node.venv_builder`: builds a virtual environment with what a project depends on, as the
+`BuildPlan` in its environment says. Its log goes to stderr, its answer to stdout.
 
 Each set of packages has a folder of its own, `<hash>/venv`, which any number of projects share. It is built under
 another name and renamed when it is complete. The node's own packages are not in it, so neither can spoil the other.

@@ -18,7 +18,16 @@ from gateway.jobs.job import LIVE_STATUSES, Job
 from gateway.jobs.messages import status_data, status_message
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.web.event_stream.hub import Feed, Hub
-from gateway.web.event_stream.lines import FAREWELL, RETRY, History, LineFilter, LineRun, StreamLimits, data_of, event
+from gateway.web.event_stream.log_lines import (
+    FAREWELL,
+    RETRY,
+    History,
+    LineFilter,
+    LineRun,
+    StreamLimits,
+    data_of,
+    event,
+)
 from gateway.web.schemas.job import JobStatusView
 
 

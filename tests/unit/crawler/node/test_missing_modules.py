@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.node.missing import undeclared
+from crawler.node.missing_modules import undeclared
 from crawler.node.projects import UnpackedEgg
 from gateway.contract.requirements import ELSEWHERE
 

@@ -15,10 +15,10 @@ from packaging.requirements import Requirement
 from sites.server import Site
 from wheels import index_of, write_source, write_wheel
 
-from crawler.node import building
-from crawler.node.building import CACHE, RENDERER, BuildPlan, Log, Uv, build, has_python, read_requirements
+from crawler.node import venv_builder
 from crawler.node.projects import EggError
 from crawler.node.pythons import _others, own
+from crawler.node.venv_builder import CACHE, RENDERER, BuildPlan, Log, Uv, build, has_python, read_requirements
 from gateway.contract.reasons import Reason
 from gateway.contract.requirements import is_too_old
 
@@ -452,12 +452,12 @@ def test_a_package_that_takes_long_to_build_is_wanted_as_a_wheel_at_first(
 
 
 def test_the_cache_is_not_emptied_while_a_build_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_MOST_CACHE", 0)
-    with building.using_cache(tmp_path):
+    monkeypatch.setattr(venv_builder, "_MOST_CACHE", 0)
+    with venv_builder.using_cache(tmp_path):
         (tmp_path / CACHE / "wheel").write_text("x")
-        building.empty_cache(tmp_path)
+        venv_builder.empty_cache(tmp_path)
         assert (tmp_path / CACHE / "wheel").exists()
-    building.empty_cache(tmp_path)
+    venv_builder.empty_cache(tmp_path)
     assert list((tmp_path / CACHE).iterdir()) == []
 
 

@@ -23,7 +23,11 @@ from twisted.logger import Logger
 import crawler
 import gateway
 from crawler.node.attempt_files import InstallingError, NodeUnfitError, reason_behind
-from crawler.node.building import (
+from crawler.node.projects import RUNTIME
+from crawler.node.reactor import reactor
+from crawler.node.spawn import Command, CommandError, LimitedTurns
+from crawler.node.unpacking import prepare, take_away
+from crawler.node.venv_builder import (
     BUILD_LOG,
     INCOMING,
     OF_TESTS,
@@ -34,10 +38,6 @@ from crawler.node.building import (
     empty_cache,
     has_python,
 )
-from crawler.node.projects import RUNTIME
-from crawler.node.reactor import reactor
-from crawler.node.spawn import Command, CommandError, LimitedTurns
-from crawler.node.unpacking import prepare, take_away
 from gateway.contract.crawl import REQUIREMENTS, REQUIREMENTS_ON_TOP
 from gateway.contract.outbox import read_file
 from gateway.contract.reasons import Reason
@@ -45,7 +45,7 @@ from gateway.settings import ScrapydSettings
 
 log = Logger()
 
-_BUILDER = "crawler.node.building"
+_BUILDER = "crawler.node.venv_builder"
 #: Seconds for which a deployment waits for a build, which goes on after that.
 WAIT = 60.0
 #: Maximum number of builds at the same time: each compiles on two processors. A build that takes longer than

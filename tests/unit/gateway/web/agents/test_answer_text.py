@@ -10,7 +10,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.web.agents.untrusted import Fence, cost, lines_within, seen, shortened, within
+from gateway.web.agents.answer_text import Fence, cost, lines_within, seen, shortened, within
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=300)
 VALUES = st.recursive(
