@@ -36,7 +36,13 @@ class ApiError(DiscoveryBotError):
         #: Names the request in the gateway's log.
         self.request_id = request_id
         self.retry_after = retry_after
-        super().__init__(f"{self.message} ({self.code})")
+        named = f"{self.code}, request {request_id}" if request_id else self.code
+        super().__init__(f"{self.message} ({named})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # so that it gets from a worker process to the program that has started it
+        error = {"code": self.code, "message": self.message, "detail": self.detail}
+        return type(self), (self.status, error, self.request_id, self.retry_after)
 
     @property
     def field(self) -> str | None:
@@ -102,8 +108,8 @@ class _JobError(DiscoveryBotError):
         self.job = job
 
 
-class WaitTimeoutError(_JobError):
-    """The `job` has not ended in time. The crawl goes on."""
+class WaitTimeoutError(_JobError, TimeoutError):
+    """The `job` has not ended in time. The crawl goes on. It is a `TimeoutError`, too."""
 
     job: Job
 

@@ -197,7 +197,7 @@ def test_what_is_sent_again_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         assert repr(client) == f"Client({server.url!r}, user_id=None)", "no key is shown"
     lines = [record.getMessage() for record in caplog.records if record.name == "discoverybot_client"]
     assert [line.partition("; again in")[0] for line in lines] == [
-        f"GET /jobs/{JOB['job_id']}: MongoDB is away (unavailable)"
+        f"GET /jobs/{JOB['job_id']}: MongoDB is away (unavailable, request r1)"
     ]
 
 
@@ -259,9 +259,10 @@ def silent(_asked: Asked, connection: socket.socket) -> None:
 def test_a_wait_has_one_deadline_whatever_the_gateway_does(answer: Answer) -> None:
     with client_of(whole(JOB), answer) as (client, _):
         job, begun = client.job(JOB["job_id"]), time.monotonic()
-        with pytest.raises(WaitTimeoutError) as raised:
+        with pytest.raises(TimeoutError, match=f"^job {JOB['job_id']} has not ended within 1.5 seconds$") as raised:
             job.wait(1.5)
         assert 1.4 <= time.monotonic() - begun < 6
+        assert isinstance(raised.value, WaitTimeoutError)
         assert raised.value.job is job
 
 

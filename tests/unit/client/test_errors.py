@@ -1,0 +1,32 @@
+"""What an error says, and what it is."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from discoverybot_client import ApiError, GatewayUnreachableError, NotFoundError
+from discoverybot_client.errors import error_of
+
+
+def test_a_refusal_says_which_request_it_was() -> None:
+    error = NotFoundError(404, {"code": "job_not_found", "message": "no such job"}, "0b9f")
+    assert str(error) == "no such job (job_not_found, request 0b9f)"
+    assert (
+        str(NotFoundError(404, {"code": "job_not_found", "message": "no such job"})) == "no such job (job_not_found)"
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ApiError(500, {"code": "internal", "message": "no", "detail": {"field": "depth"}}, "0b9f", 2.0),
+        error_of("http://127.0.0.1:9", 503, b"<html>"),
+        GatewayUnreachableError("no gateway", was_sent=False),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_gets_to_another_process_whole(error: ApiError | GatewayUnreachableError) -> None:
+    other = pickle.loads(pickle.dumps(error))
+    assert (type(other), str(other), vars(other)) == (type(error), str(error), vars(error))
