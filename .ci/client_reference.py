@@ -35,7 +35,7 @@ INTRODUCTIONS = {
 
 def made() -> str:
     """The text of the page."""
-    names = [name for name in discoverybot_client.__all__ if not name.startswith("Async")]
+    names = [name for name in discoverybot_client.__all__ if not name.startswith(("Async", "__"))]
     public = [getattr(discoverybot_client, name) for name in names]
     bound = [one for one in public if inspect.isclass(one) and "._sync." in one.__module__]
     collections = [one for one in bound if one.__mro__[1].__name__ == "Resource"]

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACES = {
     "pyproject.toml": r'^(?:version = "|  "discoverybot-client==)(.+?)"',
     "client/pyproject.toml": r'^version = "(.+)"$',
+    "client/src/discoverybot_client/_version.py": r'^__version__ = "(.+)"$',
     "client/typescript/package.json": r'^  "version": "(.+)",$',
     "client/typescript/package-lock.json": r'^  "version": "(.+)",$',
     "uv.lock": r'^name = "discoverybot(?:-client)?"\nversion = "(.+)"$',

@@ -46,8 +46,8 @@ def of_status(status: str) -> ExitCode:
 
 #: Maximum number of seconds of a call, even while a platform is starting. Streams and files have limits of their own.
 _TIMEOUT = 30.0
-#: How many times a call that is safe to repeat is tried if its answer is lost.
-_TRIES = 3
+#: How many times a call that is safe to repeat is repeated if its answer is lost.
+_RETRIES = 2
 #: Seconds without a gateway after which a stream is given up.
 PATIENCE = 120.0
 _SERVER_ERROR = 500
@@ -93,7 +93,7 @@ class Api:
         from discoverybot_client import Client, Retries  # noqa: PLC0415 - help and completions are quicker without
 
         try:
-            return Client(self.url, self.key, timeout=self._timeout, retries=Retries(_TRIES, waits=False))
+            return Client(self.url, self.key, timeout=self._timeout, retries=Retries(_RETRIES, waits=False))
         except ValueError as error:
             raise ApiError(str(error)) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -49,11 +50,12 @@ def nothing(_asked: Asked, _connection: socket.socket) -> None:
 class StandIn:
     """Gives its answers one after the other, and then repeats the last one."""
 
-    def __init__(self, listener: socket.socket, answers: list[Answer]) -> None:
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    def __init__(self, listener: socket.socket, answers: list[Answer], tls: ssl.SSLContext | None) -> None:
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
         self.asked: list[Asked] = []
         self._listener = listener
         self._answers = answers
+        self._tls = tls
 
     def serve(self) -> None:
         with suppress(OSError):
@@ -62,16 +64,19 @@ class StandIn:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            asked = _read(connection)
+        with connection, suppress(OSError), self._secured(connection) as secured:
+            asked = _read(secured)
             self.asked.append(asked)
-            self._answers[min(len(self.asked), len(self._answers)) - 1](asked, connection)
+            self._answers[min(len(self.asked), len(self._answers)) - 1](asked, secured)
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        return self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
 
 
 @contextmanager
-def stand_in(*answers: Answer) -> Iterator[StandIn]:
+def stand_in(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[StandIn]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = StandIn(listener, list(answers))
+        server = StandIn(listener, list(answers), tls)
         thread = threading.Thread(target=server.serve)
         thread.start()
         yield server

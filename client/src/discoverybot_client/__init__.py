@@ -68,6 +68,7 @@ from discoverybot_client._sync.signals import (
     ErrorGroup,
     ErrorGroups,
 )
+from discoverybot_client._version import __version__
 from discoverybot_client.answers import (
     AuditEntry,
     BulkReport,
@@ -231,5 +232,6 @@ __all__ = [
     "VersionRecord",
     "WaitTimeoutError",
     "WebhookError",
+    "__version__",
     "verify",
 ]

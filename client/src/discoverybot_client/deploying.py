@@ -17,7 +17,7 @@ class DeployError(DiscoveryBotError):
     """The project could not be deployed. The message is what `discoverybot deploy` says."""
 
 
-def deploy_folder(url: str, key: str, folder: Path, options: dict[str, str]) -> dict[str, Any]:
+def deploy_folder(url: str, environment: dict[str, str], folder: Path, options: dict[str, str]) -> dict[str, Any]:
     """The answer to the deployment. Raises `DeployError`."""
     beside = str(Path(sys.executable).parent)
     command = shutil.which("discoverybot", path=beside) or shutil.which("discoverybot")
@@ -27,10 +27,9 @@ def deploy_folder(url: str, key: str, folder: Path, options: dict[str, str]) -> 
             "an egg that was made elsewhere can be deployed without it"
         )
     arguments = [argument for name, value in options.items() for argument in (f"--{name}", value)]
-    environment = {**os.environ, "DISCOVERYBOT_KEY": key}
     done = subprocess.run(  # noqa: S603 - a command of ours
         [command, "deploy", str(folder), "--url", url, "--json", *arguments],
-        env=environment,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,

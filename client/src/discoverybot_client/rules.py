@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import ssl
+import sys
 import time
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+from discoverybot_client._version import __version__
 from discoverybot_client.errors import (
     ApiError,
     GatewayUnreachableError,
@@ -19,6 +23,7 @@ from discoverybot_client.errors import (
 )
 
 DEFAULT_URL = "http://127.0.0.1:8001"
+_USER_AGENT = f"discoverybot-client/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 #: Methods whose second call changes nothing more.
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
@@ -41,11 +46,11 @@ WAIT_SLICE, GRACE = 30, 10.0
 
 
 class Retries(NamedTuple):
-    """A request is sent at most `most` times. The pauses double, from a quarter of a second to half a
-    minute, and are random, so that many clients do not come back at once. A longer `Retry-After` is obeyed.
+    """A request that fails is sent again at most `most` times. The pauses double, from a quarter of a second to half
+    a minute, and are random, so that many clients do not come back at once. A longer `Retry-After` is obeyed.
     """
 
-    most: int = 6
+    most: int = 5
     #: Whether to wait for a gateway that cannot be reached or cannot serve now. Starting gateways are always waited
     #: for.
     waits: bool = True
@@ -60,7 +65,7 @@ class Retries(NamedTuple):
             again = self.waits
         else:
             again = self.waits and repeatable and error.status in _UNKNOWN and error.code != _GOES_ON
-        return again and number < self.most
+        return again and number <= self.most
 
     def pause(self, number: int, retry_after: float | None = None) -> float:
         """Seconds before try `number`, counted from 0."""
@@ -113,16 +118,22 @@ def unreachable(url: str, error: Exception, *, was_sent: bool = True) -> Gateway
     return GatewayUnreachableError(f"no gateway at {url}: {str(error) or type(error).__name__}", was_sent=was_sent)
 
 
+#: Which certificates a gateway may have: those of public authorities, those in a file or a folder, or any.
+Verify = bool | str | Path | ssl.SSLContext
+
+
 class Address(NamedTuple):
     """A gateway's URL, and how to call it."""
 
     url: str
     headers: dict[str, str]
     trust_env: bool
-    verify: bool
+    verify: ssl.SSLContext | bool
+    #: What a command of ours needs to call it the same way.
+    environment: dict[str, str]
 
     @classmethod
-    def of(cls, url: str | None, key: str | None) -> Address:
+    def of(cls, url: str | None, key: str | None, verify: Verify) -> Address:
         """The address for these values; they default to `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`."""
         place = (url or os.environ.get("DISCOVERYBOT_URL") or DEFAULT_URL).rstrip("/")
         secret = os.environ.get("DISCOVERYBOT_KEY", "").strip() if key is None else key
@@ -131,14 +142,27 @@ class Address(NamedTuple):
             raise ValueError(f"url: {place!r} is not the address of a gateway")
         if not (secret.isascii() and secret.isprintable()):
             raise ValueError("key: it has characters that no key has")
-        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        headers = {"User-Agent": _USER_AGENT, **({"Authorization": f"Bearer {secret}"} if secret else {})}
+        environment = {"DISCOVERYBOT_KEY": secret, **_certificates(verify)}
         # no proxy for this machine; and no certificates for plain HTTP, because loading them takes long
-        return cls(place, headers, parts.hostname not in _LOOPBACK, parts.scheme == "https")
+        trusted = _trusted(verify) if parts.scheme == "https" else False
+        return cls(place, headers, parts.hostname not in _LOOPBACK, trusted, environment)
 
-    @property
-    def key(self) -> str:
-        """The key; empty without one."""
-        return self.headers.get("Authorization", "").removeprefix("Bearer ")
+
+def _trusted(verify: Verify) -> ssl.SSLContext | bool:
+    if not isinstance(verify, str | Path):
+        return verify
+    path = Path(verify)
+    if not path.exists():
+        raise ValueError(f"verify: there is no {path}")
+    return ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
+
+
+def _certificates(verify: Verify) -> dict[str, str]:
+    """The variables by which OpenSSL finds these certificates."""
+    if not isinstance(verify, str | Path):
+        return {}
+    return {"SSL_CERT_DIR" if Path(verify).is_dir() else "SSL_CERT_FILE": str(Path(verify).absolute())}
 
 
 def given(**fields: Any) -> dict[str, Any]:

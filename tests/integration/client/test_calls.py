@@ -51,7 +51,7 @@ AWAY = {"error": {"code": "unavailable", "message": "MongoDB is away"}, "request
 
 
 @contextmanager
-def client_of(*answers: Answer, timeout: float = 20, retries: int | Retries = 6) -> Iterator[tuple[Client, StandIn]]:
+def client_of(*answers: Answer, timeout: float = 20, retries: int | Retries = 5) -> Iterator[tuple[Client, StandIn]]:
     with stand_in(*answers) as server, Client(server.url, "db_a_b", timeout=timeout, retries=retries) as client:
         yield client, server
 
@@ -124,8 +124,15 @@ def test_who_says_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(server.asked) == 2
 
 
-def test_tries_are_counted() -> None:
-    with client_of(whole(AWAY, 503, retry_after="0"), retries=3) as (client, server):
+def test_with_no_retries_a_request_is_sent_once() -> None:
+    with client_of(whole(AWAY, 503, retry_after="0"), retries=0) as (client, server):
+        with pytest.raises(UnavailableError):
+            client.whoami()
+        assert len(server.asked) == 1
+
+
+def test_retries_are_counted() -> None:
+    with client_of(whole(AWAY, 503, retry_after="0"), retries=2) as (client, server):
         with pytest.raises(UnavailableError) as raised:
             list(client.projects.list())
         assert (raised.value.code, raised.value.request_id, len(server.asked)) == ("unavailable", "r1", 3)
@@ -134,22 +141,22 @@ def test_tries_are_counted() -> None:
 def test_a_platform_that_starts_is_waited_for_until_the_time_is_over() -> None:
     starting = whole({"error": {"code": "starting", "message": "no node yet"}}, 503, retry_after="0")
     receipt = whole({"job_id": JOB["job_id"]})
-    with client_of(*[starting] * 4, receipt, retries=Retries(2, waits=False)) as (client, server):
+    with client_of(*[starting] * 4, receipt, retries=Retries(1, waits=False)) as (client, server):
         assert client.start_crawl("https://example.com/").id == JOB["job_id"]
         assert len(server.asked) == 5
     # with a pause that the time does not cover: a try that is cut off by the end would be another error
     late = whole({"error": {"code": "starting", "message": "no node yet"}}, 503, retry_after="60")
-    with client_of(late, retries=1, timeout=30) as (client, _), pytest.raises(UnavailableError):
+    with client_of(late, retries=0, timeout=30) as (client, _), pytest.raises(UnavailableError):
         client.start_crawl("https://example.com/")
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_who_does_not_wait_asks_again_only_for_a_lost_answer(status: int) -> None:
-    with client_of(nothing, whole(AWAY, status), whole([]), retries=Retries(3, waits=False)) as (client, server):
+    with client_of(nothing, whole(AWAY, status), whole([]), retries=Retries(2, waits=False)) as (client, server):
         with pytest.raises((TooManyRequestsError, UnavailableError)):
             list(client.projects.list())
         assert len(server.asked) == 2
-    with Client(f"http://127.0.0.1:{free_port()}", retries=Retries(20, waits=False)) as client:
+    with Client(f"http://127.0.0.1:{free_port()}", retries=Retries(19, waits=False)) as client:
         begun = time.monotonic()
         with pytest.raises(GatewayUnreachableError) as raised:
             list(client.projects.list())
@@ -158,7 +165,7 @@ def test_who_does_not_wait_asks_again_only_for_a_lost_answer(status: int) -> Non
 
 def test_what_is_wrong_with_a_platform_is_an_answer() -> None:
     report = {"status": "starting", "checks": {"nodes": {"status": "down", "message": "none"}}}
-    with client_of(whole(report, 503), retries=1) as (client, _):
+    with client_of(whole(report, 503), retries=0) as (client, _):
         health = client.health()
     assert (health.status, health.checks["nodes"].message, health.raw) == ("starting", "none", report)
 
@@ -233,7 +240,7 @@ def test_what_is_no_gateway_is_named(content: bytes) -> None:
 
 def test_a_gateway_that_is_not_there_is_named() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with Client(url, retries=2) as client, pytest.raises(GatewayUnreachableError, match=url):
+    with Client(url, retries=1) as client, pytest.raises(GatewayUnreachableError, match=url):
         client.health()
     with pytest.raises(ValueError, match="is not the address of a gateway"):
         Client("localhost:8001")
@@ -366,7 +373,7 @@ def test_a_file_is_there_only_if_it_is_complete(tmp_path: Path) -> None:
     with client_of(whole(JOB), part(b"<html>" * 99, 50), whole(b"<html>" * 99)) as (client, server):
         assert client.job(JOB["job_id"]).download("a b/page#1?.html", target).read_bytes() == b"<html>" * 99
         assert server.asked[-1].target.endswith("/files/a%20b/page%231%3F.html")
-    with client_of(whole(JOB), part(b"<html>" * 99, 50), retries=2) as (client, _):
+    with client_of(whole(JOB), part(b"<html>" * 99, 50), retries=1) as (client, _):
         job = client.job(JOB["job_id"])
         with pytest.raises(GatewayUnreachableError):
             job.download("page.html", tmp_path / "other")

@@ -16,6 +16,7 @@ from unit.house.sources import ROOT
 PLACES = (
     *("pyproject.toml", "uv.lock", "Dockerfile", "docker-compose.yml", "CHANGELOG.md", ".ci/release.py"),
     *("client/pyproject.toml", "client/typescript/package.json", "client/typescript/package-lock.json"),
+    "client/src/discoverybot_client/_version.py",
     *("deploy/node/compose.yml", "deploy/helm/discoverybot/Chart.yaml"),
 )
 VERSION = version("discoverybot")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -26,7 +26,7 @@ from discoverybot_client.deploying import deploy_folder
 from discoverybot_client.errors import ApiError, DiscoveryBotError
 from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilters, JobFilters, SpiderFilters
 from discoverybot_client.records import NEW_JOB, Event
-from discoverybot_client.rules import Address, Deadline, Retries, given, idempotent, order, segment
+from discoverybot_client.rules import Address, Deadline, Retries, Verify, given, idempotent, order, segment
 
 from .jobs import Job
 from .operations import in_thread
@@ -49,9 +49,12 @@ class Client:
     returns must not be shared, because `wait` and similar calls update it.
 
     `url` and `key` default to `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`. On a gateway without keys, `user_id` is the
-    user for whom it asks. `timeout` is for a whole call with its retries, in seconds, and `retries` is how
-    often a request is sent again at most (`Retries`). `transport` is httpx2's, for tests and proxies. Close it after
-    use, or use it in a `with` statement.
+    user for whom it asks. `timeout` is for a whole call with its retries, in seconds; each page of a list is a call.
+    `retries` is how often a request that fails is sent again at most; 0 is never (`Retries`). `verify` is for
+    gateways whose certificate is not of a public authority: the path of a file or a folder with the certificates of
+    a private one, or an `ssl.SSLContext`, also for certificates of the client; with `False`, any certificate will
+    do. `headers` are sent with each request, for what stands before the gateway. `transport` is httpx2's, for tests.
+    Close it after use, or use it in a `with` statement.
     """
 
     def __init__(
@@ -61,11 +64,13 @@ class Client:
         *,
         user_id: str | None = None,
         timeout: float = 60.0,
-        retries: int | Retries = 6,
+        retries: int | Retries = 5,
+        verify: Verify = True,
+        headers: Mapping[str, str] | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.user_id = user_id
-        self._transport = Transport(Address.of(url, key), timeout, retries, transport)
+        self._transport = Transport(Address.of(url, key, verify), timeout, retries, headers or {}, transport)
         bound = (self._transport, user_id)
         #: Crawls that are repeated.
         self.schedules = Schedules(*bound)
@@ -225,7 +230,8 @@ class Client:
         path = Path(source)
         if await in_thread(path.is_dir):
             options = given(project=project, version=version)
-            return Deployment(await in_thread(deploy_folder, self._transport.url, self._transport.key, path, options))
+            url, environment = self._transport.url, self._transport.environment
+            return Deployment(await in_thread(deploy_folder, url, environment, path, options))
         if project is None or version is None:
             raise ValueError("an egg has no name: say project and version")
         return Deployment(await self._upload(path, project, version, requirements))

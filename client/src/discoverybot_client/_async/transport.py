@@ -53,9 +53,10 @@ class Transport:
         address: Address,
         timeout: float,
         retries: int | Retries,
+        headers: Mapping[str, str],
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
-        self.url, self.key = address.url, address.key
+        self.url, self.environment = address.url, address.environment
         self.timeout = timeout
         self.retries = Retries(retries) if isinstance(retries, int) else retries
         self.http = httpx2.AsyncClient(
@@ -65,6 +66,7 @@ class Transport:
             verify=address.verify,
             transport=transport,
         )
+        self.http.headers.update(headers)
 
     async def call(
         self,
