@@ -92,7 +92,9 @@ class GatewayUnreachableError(DiscoveryBotError):
 
 
 class NoGatewayError(DiscoveryBotError):
-    """The server that answers is no gateway of DiscoveryBot, or an incompatible one."""
+    """The server that answers is no gateway of DiscoveryBot, or an incompatible one. The message has the beginning of
+    its answer. That a job or another object is not there is a `NotFoundError`, never this.
+    """
 
 
 class NotAJobError(DiscoveryBotError):
@@ -155,14 +157,32 @@ _OF_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def error_of(url: str, status: int, body: bytes, retry_after: float | None = None) -> ApiError:
-    """The error for an answer; if the answer is not a gateway's, the message has only its status."""
+#: Statuses that a proxy, too, gives for a gateway behind it. With another one, an answer that is not in a gateway's
+#: form is a stranger's.
+_OF_PROXIES = frozenset({401, 403, 407, 408, 413, 414, 425, 429, 431, *range(500, 600)})
+#: Characters of a stranger's answer that a message has.
+_SHOWN = 80
+
+
+def error_of(url: str, status: int, body: bytes, retry_after: float | None = None) -> ApiError | NoGatewayError:
+    """The error for an answer. One that is not in a gateway's form is that of a proxy before it, or of a stranger:
+    for a wrong address, "not found" would be a lie about the object.
+    """
     try:
         told = json.loads(body)
     except ValueError:
         told = None
     told = told if isinstance(told, dict) else {}
     error = told.get("error")
+    if error is None and status not in _OF_PROXIES:
+        return NoGatewayError(f"{stranger(url, body, status)}. Is the address right, with its path?")
     if not isinstance(error, dict):
-        error = {"message": f"{url} answers {status}"}
+        error = {"message": stranger(url, body, status)}
     return _OF_STATUS.get(status, ApiError)(status, error, str(told.get("request_id", "")), retry_after)
+
+
+def stranger(url: str, body: bytes, status: int) -> str:
+    """What is said of an answer that is not in a gateway's form."""
+    text = " ".join(body[: 4 * _SHOWN].decode("utf-8", "replace").split())
+    begin = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return f"{url} answers {status}, but not as a gateway does" + (f": {begin}" if begin else "")

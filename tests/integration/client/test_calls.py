@@ -229,13 +229,49 @@ def test_an_invalid_field_is_named() -> None:
 
 @pytest.mark.parametrize("content", [b"<html>", b"[", b"\xff"])
 def test_what_is_no_gateway_is_named(content: bytes) -> None:
-    with client_of(whole(content)) as (client, _), pytest.raises(NoGatewayError):
+    with client_of(whole(content)) as (client, _), pytest.raises(NoGatewayError, match="not as a gateway does: "):
         client.health()
-    with client_of(whole(content, 404)) as (client, server), pytest.raises(NotFoundError) as raised:
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "told"),
+    [
+        (
+            404,
+            b"<html>\n <h1>Not Found</h1>",
+            "answers 404, but not as a gateway does: <html> <h1>Not Found</h1>. Is",
+        ),
+        (
+            404,
+            b'{"detail":"Not Found"}',
+            'answers 404, but not as a gateway does: {"detail":"Not Found"}. Is the address right',
+        ),
+        (405, b"x" * 999, f"answers 405, but not as a gateway does: {'x' * 80}…. Is the address right"),
+        (301, b"", "answers 301, but not as a gateway does. Is the address right, with its path?"),
+    ],
+)
+def test_a_stranger_that_does_not_know_a_path_says_nothing_of_a_job(status: int, content: bytes, told: str) -> None:
+    with client_of(whole(content, status)) as (client, server):
+        with pytest.raises(NoGatewayError) as raised:
+            client.job(JOB["job_id"])
+        assert f"{server.url} {told}" in str(raised.value)
+        assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, KeyRefusedError), (413, ApiError), (502, UnavailableError)])
+def test_a_proxy_that_fails_is_no_stranger(status: int, kind: type[ApiError]) -> None:
+    with client_of(whole(b"<html>", status), retries=0) as (client, server), pytest.raises(kind) as raised:
         client.health()
-    assert (raised.value.code, raised.value.message) == ("http_error", f"{server.url} answers 404")
-    with client_of(whole(b"", 301)) as (client, _), pytest.raises(ApiError, match="answers 301"):
-        client.health()
+    message = f"{server.url} answers {status}, but not as a gateway does: <html>"
+    assert (raised.value.code, raised.value.message) == ("http_error", message)
+
+
+def test_a_list_takes_no_longer_than_other_calls() -> None:
+    with client_of(trickle, timeout=0.5) as (client, _):
+        begun = time.monotonic()
+        with pytest.raises(GatewayUnreachableError):
+            list(client.jobs())
+        assert time.monotonic() - begun < 4
 
 
 def test_a_gateway_that_is_not_there_is_named() -> None:

@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from discoverybot_client import ApiError, GatewayUnreachableError, NotFoundError
-from discoverybot_client.errors import error_of
+from discoverybot_client import ApiError, GatewayUnreachableError, NotFoundError, UnavailableError
 
 
 def test_a_refusal_says_which_request_it_was() -> None:
@@ -22,7 +21,7 @@ def test_a_refusal_says_which_request_it_was() -> None:
     "error",
     [
         ApiError(500, {"code": "internal", "message": "no", "detail": {"field": "depth"}}, "0b9f", 2.0),
-        error_of("http://127.0.0.1:9", 503, b"<html>"),
+        UnavailableError(503, {}),
         GatewayUnreachableError("no gateway", was_sent=False),
     ],
     ids=lambda error: type(error).__name__,

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-from discoverybot_client.errors import ApiError, GatewayUnreachableError, NoGatewayError, error_of
+from discoverybot_client.errors import ApiError, GatewayUnreachableError, NoGatewayError, error_of, stranger
 from discoverybot_client.records import Event
 from discoverybot_client.rules import (
     AWAY,
@@ -31,11 +31,9 @@ from .operations import body_of, close, in_thread, pieces_of
 
 _logger = logging.getLogger("discoverybot_client")
 _CONNECT = 5.0
-#: A page of a list may take this many times as long as other calls.
-_PAGE_TIMES = 10
 #: Entries of a page: the maximum of most lists of the gateway.
 PAGE = 200
-_NO_CONTENT = 204
+_OK, _NO_CONTENT = 200, 204
 #: Statuses from here on are errors, also redirections, because the gateway sends none.
 _ERRORS = 300
 #: Maximum bytes of an event: a line of a log may have a megabyte, and more as JSON.
@@ -90,7 +88,7 @@ class Transport:
         try:
             return json.loads(body)
         except ValueError:
-            raise NoGatewayError(f"{self.url} answers, but it is not a gateway") from None
+            raise NoGatewayError(stranger(self.url, body, _OK)) from None
 
     async def _read(
         self,
@@ -114,7 +112,10 @@ class Transport:
             else:
                 if status < _ERRORS or status in answers:
                     return body
-                failed = error_of(self.url, status, body, retry_after(headers))
+                refused = error_of(self.url, status, body, retry_after(headers))
+                if isinstance(refused, NoGatewayError):
+                    raise refused
+                failed = refused
             number += 1
             pause, left = self.retries.pause(number, failed.retry_after), until.left()
             if not self.retries.cover(number, failed, repeatable=repeatable) or (left is not None and pause >= left):
@@ -141,9 +142,7 @@ class Transport:
         """Each page of a list. If an answer breaks off, its page is requested again: none is missing or doubled."""
         asked = given(**query)
         while True:
-            # a page of large items may take its time, as long as something comes
-            long = Deadline(_PAGE_TIMES * self.timeout)
-            page: dict[str, Any] = await self.call("GET", path, params=asked, deadline=long)
+            page: dict[str, Any] = await self.call("GET", path, params=asked)
             yield page
             following = page.get("next")
             if following is None:
