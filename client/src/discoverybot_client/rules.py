@@ -39,6 +39,8 @@ _STARTING = "starting"
 AWAY = (GatewayUnreachableError, TooManyRequestsError, UnavailableError)
 #: Seconds; see `Retries.pause`.
 _FIRST, _LONGEST = 0.25, 30.0
+#: More make no pause longer. A gateway may be away for days, and no float has that many digits.
+_DOUBLINGS = 20
 #: Seconds without data after which a stream counts as dead: the gateway sends a comment every 15 s.
 SILENCE = 45.0
 #: Maximum seconds for which one request waits for the end of a job, and additional seconds for its answer.
@@ -69,7 +71,7 @@ class Retries(NamedTuple):
 
     def pause(self, number: int, retry_after: float | None = None) -> float:
         """Seconds before try `number`, counted from 0."""
-        longest = min(_LONGEST, _FIRST * 2**number)
+        longest = min(_LONGEST, _FIRST * 2 ** min(number, _DOUBLINGS))
         return max(min(retry_after or 0.0, 4 * _LONGEST), random.uniform(longest / 2, longest))  # noqa: S311 - no secret
 
 

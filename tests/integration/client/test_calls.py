@@ -18,6 +18,7 @@ from discoverybot_client import (
     AsyncClient,
     AsyncCrawlFailedError,
     AsyncWaitTimeoutError,
+    Changes,
     Client,
     ConflictError,
     CrawlFailedError,
@@ -367,6 +368,33 @@ def test_a_dataset_is_waited_for_until_a_run_is_decided() -> None:
 
 
 # --- changes, files, and the asynchronous twin
+
+
+def test_who_follows_changes_waits_for_a_gateway_that_is_away() -> None:
+    away, dataset = whole(AWAY, 503), whole({"name": "prices", "user_id": "ada"})
+    with client_of(dataset, away, nothing, away, whole(SECOND), retries=0) as (client, server):
+        assert next(numbers_of(client.datasets.get("prices").changes(follow=True))) == 8
+        assert len(server.asked) == 5
+    with client_of(dataset, away, retries=0) as (client, server):
+        feed = client.datasets.get("prices").changes(since=7, follow=True, patience=0.1)
+        with pytest.raises(UnavailableError):
+            list(feed)
+        assert (feed.cursor, len(server.asked) > 2) == (7, True)
+    with client_of(dataset, away, retries=0) as (client, server):
+        with pytest.raises(UnavailableError):
+            list(client.datasets.get("prices").changes())
+        assert len(server.asked) == 2, "who does not follow has only the retries of every call"
+
+
+def numbers_of(changes: Changes) -> Iterator[int]:
+    return (change.seq for change in changes)
+
+
+def test_a_call_of_any_path_is_sent_as_it_is() -> None:
+    with stand_in(whole([])) as server, Client(server.url, user_id="ada") as client:
+        client.request("GET", "/nodes")
+        client.request("GET", "/jobs", params={"user_id": client.user_id})
+    assert [asked.target for asked in server.asked] == ["/nodes", "/jobs?user_id=ada"]
 
 
 CHANGES = [{"seq": number, "type": "new", "item": {"n": number}} for number in (3, 5, 8)]

@@ -6,7 +6,11 @@ import pickle
 
 import pytest
 
-from discoverybot_client import ApiError, GatewayUnreachableError, NotFoundError, UnavailableError
+from discoverybot_client import ApiError, GatewayUnreachableError, NotFoundError, Retries, UnavailableError
+
+
+def test_a_gateway_that_is_away_for_days_is_asked_now_and_then() -> None:
+    assert 15 <= Retries().pause(10_000) <= 30
 
 
 def test_a_refusal_says_which_request_it_was() -> None:

@@ -34,6 +34,8 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "get_spider_days": lambda client, _: client.spider_days("shop", "prices", 7),
     "get_health": lambda client, _: client.health(),
     "get_session": lambda client, _: client.whoami(),
+    "get_webhook_secret": lambda client, _: client.read_webhook_secret(),
+    "renew_webhook_secret": lambda client, _: client.renew_webhook_secret(keep_hours=1),
     "get_queue_status": lambda client, _: client.queue(hours=2),
     "list_audit_entries": lambda client, _: client.audit(kind="command", since=SOON),
     # a job
@@ -168,7 +170,6 @@ LEFT_OUT = {
     **dict.fromkeys(("create_stream_token", "sign_in", "sign_out"), "for browsers"),
     **dict.fromkeys(("join_as_node", "get_node_page", "cancel_on_node"), "for nodes, and pages of Scrapyd"),
     **dict.fromkeys(("get_jobs_health", "get_metrics", "run_scheduler", "get_scheduler_status"), "for monitoring"),
-    **dict.fromkeys(("get_webhook_secret", "renew_webhook_secret"), "endpoints have secrets of their own"),
     "replace_project_env": "variables are set one by one",
     **dict.fromkeys(("download_job_items", "download_schedule_items"), "`export` has them"),
     **dict.fromkeys(

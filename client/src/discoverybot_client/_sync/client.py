@@ -24,7 +24,7 @@ from discoverybot_client.answers import (
     Session,
     SpiderRecord,
 )
-from discoverybot_client.deploying import deploy_folder
+from discoverybot_client.deploying import deploy_folder, text_of
 from discoverybot_client.errors import ApiError, DiscoveryBotError
 from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilters, JobFilters, SpiderFilters
 from discoverybot_client.records import NEW_JOB, Event
@@ -222,19 +222,21 @@ class Client:
         *,
         project: str | None = None,
         version: str | None = None,
-        requirements: str | None = None,
+        requirements: str | Path | None = None,
     ) -> Deployment:
         """Deploy a Scrapy project to every node. `source` is its folder, from which `discoverybot deploy` makes an
-        egg; or an egg, which needs `project` and `version`. `requirements` is the text of a lock file.
+        egg; or an egg, which needs `project` and `version`. `requirements` is the text of a lock file, or the `Path`
+        of one; without it, a folder is deployed with what it declares, and an egg with nothing.
         """
         path = Path(source)
         if in_thread(path.is_dir):
             options = given(project=project, version=version)
             url, environment = self._transport.url, self._transport.environment
-            return Deployment(in_thread(deploy_folder, url, environment, path, options))
+            return Deployment(in_thread(deploy_folder, url, environment, path, options, requirements))
         if project is None or version is None:
             raise ValueError("an egg has no name: say project and version")
-        return Deployment(self._upload(path, project, version, requirements))
+        needs = in_thread(text_of, requirements)
+        return Deployment(self._upload(path, project, version, needs))
 
     def _upload(self, egg: Path, project: str, version: str, requirements: str | None) -> dict[str, Any]:
         deadline, content = Deadline(_DEPLOYMENT, _DEPLOYMENT), in_thread(egg.read_bytes)
@@ -273,6 +275,20 @@ class Client:
         """Whose key it is, and what it may do."""
         return Session(self._transport.call("GET", "/session"))
 
+    def read_webhook_secret(self) -> str:
+        """The secret for `verify` with which calls of a crawl's `webhook_url` are signed. Raises `NotFoundError` if
+        none was made: such calls are not signed. Endpoints have secrets of their own.
+        """
+        told = self._transport.call("GET", "/webhooks/secret", params=given(user_id=self.user_id))
+        return str(told["secret"])
+
+    def renew_webhook_secret(self, *, keep_hours: int | None = None) -> str:
+        """A new secret for these calls, or the first one. For `keep_hours` hours, by default 24, calls are signed
+        with the old secret, too.
+        """
+        query, body = given(user_id=self.user_id), given(keep_hours=keep_hours)
+        return str((self._transport.call("POST", "/webhooks/secret", params=query, json=body))["secret"])
+
     def queue(self, *, hours: int | None = None) -> QueueStatus:
         """Which jobs wait and why, which processes work, and how sites have answered in the last `hours`."""
         return QueueStatus(self._transport.call("GET", "/jobs/queue/status", params=given(hours=hours)))
@@ -284,7 +300,8 @@ class Client:
 
     def request(self, method: str, path: str, *, timeout: float | None = None, **options: Any) -> Any:
         """Any other call of the API: the answer as JSON. `options` are httpx2's: `params`, `json` and others.
-        `timeout`: seconds for the whole call; by default the client's.
+        `timeout`: seconds for the whole call; by default the client's. The client's `user_id` is not added, because
+        not every call takes it: `params={"user_id": client.user_id}`. The same goes for `pages` and `stream`.
         """
         limit = None if timeout is None else Deadline(timeout, timeout)
         return self._transport.call(method, path, deadline=limit, **options)

@@ -137,24 +137,47 @@ class Changes:
     """The changes of a dataset, in order. Keep `cursor` beside what you have done with them, and go on from there."""
 
     def __init__(
-        self, transport: Transport, path: str, query: dict[str, Any], since: int | str, *, follow: bool
+        self,
+        transport: Transport,
+        path: str,
+        query: dict[str, Any],
+        since: int | str,
+        *,
+        follow: bool,
+        patience: float | None,
     ) -> None:
         self._transport = transport
         self._path = path
         self._query = query
         self._follow = follow
+        self._patience = patience
         #: All changes up to here were handed out, and the loop over them has come back for more.
         self.cursor: int | str = since
 
     def __iter__(self) -> Iterator[Change]:
         while True:
-            page = self._page()
+            page = self._next_page()
             for change in page["changes"]:
                 yield Change(change)
                 self.cursor = change["seq"]
             self.cursor = page["next"]
             if not (page["pending"] or self._follow):
                 return
+
+    def _next_page(self) -> dict[str, Any]:
+        """The next page; who follows waits for a gateway that is away."""
+        away_since: float | None = None
+        number = 0
+        while True:
+            try:
+                return self._page()
+            except AWAY as error:
+                away_since = time.monotonic() if away_since is None else away_since
+                is_over = self._patience is not None and time.monotonic() - away_since >= self._patience
+                if is_over or not self._follow:
+                    raise
+                time.sleep(self._transport.retries.pause(number, error.retry_after))
+            number += 1
 
     def _page(self) -> dict[str, Any]:
         wait = _WAIT if self._follow else 0
@@ -173,14 +196,21 @@ class Dataset(Bound, DatasetRecord):
         return int(self._data["items"])
 
     def changes(
-        self, since: int | str | datetime = 0, *, types: ChangeTypes | None = None, follow: bool = False
+        self,
+        since: int | str | datetime = 0,
+        *,
+        types: ChangeTypes | None = None,
+        follow: bool = False,
+        patience: float | None = None,
     ) -> Changes:
         """The changes after `since`: the `cursor` of an earlier loop, or a time with an offset. With `follow`,
-        the loop waits for more and does not end. Raises `CursorExpiredError` if such changes are no longer kept.
+        the loop waits for more and does not end; it raises an error if the gateway is away for longer than
+        `patience` seconds, and without `patience` waits for the gateway without a limit. Raises
+        `CursorExpiredError` if such changes are no longer kept.
         """
         query = {**self._user(), **given(types=types)}
         begin = sent({"since": since})["since"]
-        return Changes(self._transport, self._path("/changes"), query, begin, follow=follow)
+        return Changes(self._transport, self._path("/changes"), query, begin, follow=follow, patience=patience)
 
     def items(
         self, *, q: str | None = None, removed: bool = False, limit: int | None = None
