@@ -102,6 +102,11 @@ KINDS = (
     Kind("JobErrorRecord", ("JobErrorView",), (), ("title", "count", "mark"), "Errors of one job that are the same."),
     Kind("DeadLetterRecord", ("DeadLetter",), ("id",), ("spider", "message"), "A job that is out of retries."),
     Kind("RequestRecord", ("RequestView",), (), ("url", "status"), "A request that a crawl has made."),
+    Kind("JobProgress", ("JobProgressView",), (), ("estimate",), "How far a job is, and how it has come there."),
+    Kind("RepairBundle", ("RepairBundle",), (), ("version", "last_good_run"), "What a spider is mended with."),
+    Kind("SpiderFields", ("SpiderFieldsView",), (), ("complete",), "How full a spider's fields were, run by run."),
+    Kind("JobsHealth", ("JobsHealth",), (), ("status", "free_slots"), "What waits, and for how long."),
+    Kind("SchedulerStatus", ("SchedulerStatusView",), (), ("due", "lag_seconds"), "Whether schedules are on time."),
     Kind("Moment", ("MomentView",), (), ("at", "kind"), "What has happened to a job at a time."),
     Kind("FieldCoverage", ("FieldsView",), (), ("items", "counted"), "How full the fields of a job's items are."),
     Kind(

@@ -83,6 +83,7 @@ ARGUMENTS = (
     Arguments("ScrapeFields", "post", "/jobs/scrape", without=("site_name",)),
     Arguments("TargetFields", "post", "/targets", without=("site",)),
     Arguments("TargetChanges", "patch", "/targets/{target_id}"),
+    Arguments("EnvironmentFields", "put", "/projects/{project}/env"),
     Arguments("KeyFields", "post", "/keys", without=("user_id", "scopes")),
     Arguments("SavedViewChanges", "patch", "/views/{view_id}"),
     Arguments("ResendFields", "post", "/endpoints/{endpoint_id}/deliveries/resend"),
@@ -93,6 +94,7 @@ OTHERS = {
     "DeliveryState": ("/endpoints/{endpoint_id}/deliveries", "state"),
     "ItemFormat": ("/jobs/{job_id}/items/download", "format"),
     "LogFormat": ("/jobs/{job_id}/logs/download", "format"),
+    "RequestFormat": ("/jobs/{job_id}/requests/download", "format"),
     "RunState": ("/datasets/{name}/runs", "state"),
     "ListName": ("/views", "list"),
 }

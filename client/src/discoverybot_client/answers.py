@@ -1236,6 +1236,356 @@ class RequestRecord(Record):
     """When it ended."""
 
 
+class JobProgress(Record):
+    """How far a job is, and how it has come there."""
+
+    _shows = ("estimate",)
+    attempts: list[AttemptCurve]
+    """The latest ten."""
+    estimate: Estimate | None
+    """Null unless it runs, and while nobody can know: its queue grows, or does not move."""
+
+
+class AttemptCurve(Record):
+    """Counts from the attempt's beginning on: all lists have the same length, and belong to the times in `at`.
+    There are at most 240 points; the longer the crawl, the further apart they are.
+    """
+
+    attempt: int
+    """The number of the attempt, from 1 on."""
+    at: list[datetime]
+    """When it happened, or was measured."""
+    requested_pages: list[int]
+    """Number of pages that were requested."""
+    completed_pages: list[int]
+    """Number of pages that were fetched."""
+    items_count: list[int]
+    """Number of items that were scraped."""
+    errors_count: list[int]
+    """Number of errors in the log."""
+    answered_2xx: list[int]
+    """Answers with a status of 200 to 299."""
+    answered_3xx: list[int]
+    """Answers with a status of 300 to 399."""
+    answered_4xx: list[int]
+    """Answers with a status of 400 to 499."""
+    answered_5xx: list[int]
+    """Answers with a status of 500 to 599."""
+
+
+class Estimate(Record):
+    """When the crawl ends if it goes on at the pace of the last minute."""
+
+    at: datetime
+    """When it happened, or was measured."""
+    reckoned_by: Literal["queue", "max_pages", "max_items", "timeout"]
+    """What will end it. `queue`: no request is left; `max_pages`, `max_items`, `timeout`: that limit."""
+    queued: int
+    """Requests that wait or are under way."""
+    done_per_s: float
+    """Requests that end, a second."""
+    found_per_s: float
+    """New requests, a second. The queue gets shorter while this is smaller."""
+    items_per_s: float
+
+
+class RepairBundle(Record):
+    """What a spider is mended with."""
+
+    _shows = ("version", "last_good_run")
+    notice: str
+    """For a program that obeys what it reads."""
+    untrusted: list[str]
+    """The parts whose texts come from web pages."""
+    job: JobSummary
+    version: str | None
+    """Of the project; null for the platform's own."""
+    advice: Advice | None
+    last_good_run: str | None
+    """The job that it is compared with: the last of its kind that ended well."""
+    differences: list[RunDifference]
+    """Between the two: what was asked for, counts, and how sites have answered."""
+    failing_pages: list[RequestRecord]
+    """The first 30 requests that failed."""
+    more_failing_pages: bool
+    errors: list[JobErrorRecord]
+    """The first 20 kinds of errors, the new ones first."""
+    errors_left_out: int
+    fields: list[CoveredField]
+    """Fields that are emptier than in the runs before, or gone."""
+    log_end: str | None
+    """The end of the log, of a process that ended without a report."""
+    source: Source | None
+    """The texts in the deployed version; null if they cannot be shown."""
+    source_missing: str | None
+    """Why there is no source."""
+
+
+class JobSummary(Record):
+    """One line of a list."""
+
+    job_id: str
+    """The job's id."""
+    status: JobStatus
+    """The status."""
+    spider: str
+    """The name of the spider."""
+    version: str | None
+    """The version of the spider's project; null for the project `default`."""
+    max_items: int | None
+    """The job ends after this many items."""
+    attempt: int
+    """The number of the latest attempt; 0 before the first."""
+    spider_job_id: str | None
+    """`<job>-<attempt>`: the attempt's name in Scrapyd."""
+    node: str | None
+    """The name of the node."""
+    waiting_reason: str | None
+    """Why the job has not started; only for pending jobs. `disk_full`: the nodes that could run it have no
+    room. `site_busy`, `previous_run`: it waits for the end of another run.
+    """
+    queue_position: int | None
+    """1 goes next, as users take turns. Only for pending jobs that do not wait for another run."""
+    not_before: datetime | None
+    """The job does not start before this time; only for pending jobs."""
+    next_run: datetime | None
+    """When the job will run; only for scheduled jobs."""
+    schedule_id: str | None
+    """The schedule whose run this job is."""
+    slot: ScheduleSlot | None
+    """The schedule's occurrence; null if a person asked for the run."""
+    site: str | None
+    """The site whose run this job is."""
+    trigger: Trigger | None
+    """For a run of a site: whether a person or its schedule asked for it."""
+    requested_pages: int
+    """Number of pages that were requested."""
+    completed_pages: int
+    """Number of pages that were fetched."""
+    items_count: int
+    """Number of items that were scraped."""
+    errors_count: int
+    """Number of errors in the log."""
+    pages_per_s: float
+    """Pages per second."""
+    created_at: datetime
+    """When it was created."""
+    started_at: datetime | None
+    """When it began; `null` until then."""
+    finished_at: datetime | None
+    """When the job ended; `null` until then."""
+    cancel_requested_at: datetime | None
+    """When cancelling was asked for; `null` if it was not."""
+    pause_requested_at: datetime | None
+    """Null again once the job is resumed."""
+    expires_at: datetime | None
+    """When a paused job is cancelled if nobody resumes it."""
+    reason: str | None
+    """Why it ended so, why its last attempt did, or why no node could take its egg: a code.
+    docs/troubleshooting.md explains each. Null while nothing has ended, and for jobs of releases that had
+    none.
+    """
+    message: str | None
+    """The same in words; they may change from release to release."""
+    dead: bool
+    """Whether it is a dead letter: it failed and has no retries left."""
+    kind: Literal["job"]
+    """What kind of thing it is."""
+    user_id: str
+    """The user to whom it belongs."""
+    project: str
+    """The project."""
+    start_urls: list[str]
+    """The first ten start URLs."""
+    start_urls_count: int
+    """Number of start URLs."""
+    tags: list[str]
+    """Labels to find it by."""
+    priority: int
+    """Waiting jobs with a higher priority begin first."""
+
+
+class RunDifference(Record):
+    """A value that differs from that of the last good run."""
+
+    name: str
+    """The name."""
+    before: Any
+    now: Any
+
+
+class CoveredField(Record):
+    """How full a field of a job's items is, and with which types."""
+
+    name: str
+    """For a field of an object, both names with a dot between them."""
+    path: list[str]
+    """The same as one name, or two for a field of an object."""
+    filled: int
+    """How many items have something in it: no null, blank text, empty list or object."""
+    share: float
+    """`filled` among the items that were counted; from 0 to 1."""
+    types: dict[str, int]
+    """How many values are of each type; types as in JSON Schema."""
+    example: str | None
+    """The first value that is not empty, as JSON; cut if it is long."""
+    share_before: float | None
+    """The share in the runs before; null if none is known."""
+    lower: bool
+    """Whether the share is lower than before by more than 5 percentage points."""
+
+
+class Source(Record):
+    """The source of the version that ran."""
+
+    files: list[SourceFile]
+    """The spider's own module first."""
+    left_out: list[str]
+    """Paths of texts that have found no room."""
+    more: int
+    """How many further paths there are."""
+
+
+class SourceFile(Record):
+    """A file of a version's source."""
+
+    path: str
+    """The path of the file."""
+    text: str
+    is_cut: bool
+    """Whether the text is only its beginning."""
+
+
+class SpiderFields(Record):
+    """How full a spider's fields were, run by run."""
+
+    _shows = ("complete",)
+    runs: list[SpiderRun]
+    """The last 20 that ended well, the oldest first: of the schedule of the newest one, or with the same start
+    URLs and parameters if it has none.
+    """
+    fields: list[FieldOverRuns]
+    """Fields whose share is lower come first; at most 300 of each run."""
+    complete: bool
+    """Whether all items were counted. If not, ask again: it goes on."""
+
+
+class SpiderRun(Record):
+    """A run whose fields were counted."""
+
+    job_id: str
+    """The job's id."""
+    version: str | None
+    """The version."""
+    finished_at: datetime | None
+    """When the job ended; `null` until then."""
+    counted: int
+    """How many of its items were counted."""
+
+
+class FieldOverRuns(Record):
+    """How full a field was, run by run."""
+
+    name: str
+    """For a field of an object, both names with a dot between them."""
+    path: list[str]
+    """The same as one name, or two for a field of an object."""
+    shares: list[float | None]
+    """The share of items that fill it, from 0 to 1, in each of `runs`; null for a run without items, or with
+    too many fields to count this one.
+    """
+    lower_since: str | None
+    """The job since which its share is lower than the median of the runs before, by more than 5 percentage
+    points; null if it is not.
+    """
+    missing_on: list[MissingOn]
+    """If it is lower: the parts of the site of whose items at least half lack it, in the last run."""
+    types: dict[str, int]
+    """How many values are of each type, in the last run that has items."""
+
+
+class MissingOn(Record):
+    """A place where a field is missing, and how often."""
+
+    place: str
+    """The first part of the paths of these pages, by the item's `url`."""
+    items: int
+    """How many of the items that were looked at are from there."""
+    missing: int
+    """How many of these lack the field."""
+
+
+class JobsHealth(Record):
+    """What waits, and for how long."""
+
+    _shows = ("status", "free_slots")
+    status: Literal["ok", "degraded"]
+    """`degraded`: jobs wait and no node takes new work."""
+    jobs: dict[str, int]
+    """The number of jobs in each status. Very many ended jobs are counted seldom, and are left out until the
+    first count is done.
+    """
+    oldest_waiting_seconds: float | None
+    nodes: dict[str, int]
+    """The number of nodes in each state. Only nodes that are `up` get new work."""
+    nodes_alive: int
+    free_slots: int
+    """Free slots of the nodes that are `up`."""
+
+
+class SchedulerStatus(Record):
+    """Whether schedules are on time."""
+
+    _shows = ("due", "lag_seconds")
+    at: datetime
+    """When it happened, or was measured."""
+    beats_alive: int
+    beats: list[Beat]
+    """The beats with a recent sign of life."""
+    due: int
+    """How many schedules are due and not fired yet; counted up to 10,000."""
+    lag_seconds: float
+    """How late the most delayed of them is; 0 if none is due."""
+    next_run: datetime | None
+    """When the next occurrence of any schedule is due, or was due."""
+    schedules: dict[str, int]
+    """The number of schedules in each state."""
+    one_off_jobs: int
+    """How many single crawls have a `schedule_at` in the future."""
+    last_fires: list[Fire]
+    """The latest entries in the ledger of all schedules, newest first."""
+
+
+class Beat(Record):
+    """A process that starts what is due, and whether it lives."""
+
+    name: str
+    """`beat:<host>:<process>`."""
+    alive: bool
+    last_seen_at: datetime
+
+
+class Fire(Record):
+    """The decision on one occurrence."""
+
+    schedule_id: str
+    """The schedule's id."""
+    job_id: str
+    """The run's job; if the occurrence was not fired, the id that its job would have had."""
+    kind: LedgerKind
+    """What kind of thing it is."""
+    due: datetime
+    """When the run was due."""
+    recorded_at: datetime
+    """When it was recorded."""
+    late_by_seconds: float
+    """How many seconds late the run began."""
+    missed: int
+    """How many other occurrences this run makes up for, or were missed together with this one."""
+    reason: str | None
+    """The code of the reason."""
+
+
 class Moment(Record):
     """What has happened to a job at a time."""
 
@@ -1280,27 +1630,6 @@ class FieldCoverage(Record):
     """The runs that it is compared with, newest first."""
     removed_at: datetime | None
     """When its items were removed: their retention time was over."""
-
-
-class CoveredField(Record):
-    """How full a field of a job's items is, and with which types."""
-
-    name: str
-    """For a field of an object, both names with a dot between them."""
-    path: list[str]
-    """The same as one name, or two for a field of an object."""
-    filled: int
-    """How many items have something in it: no null, blank text, empty list or object."""
-    share: float
-    """`filled` among the items that were counted; from 0 to 1."""
-    types: dict[str, int]
-    """How many values are of each type; types as in JSON Schema."""
-    example: str | None
-    """The first value that is not empty, as JSON; cut if it is long."""
-    share_before: float | None
-    """The share in the runs before; null if none is known."""
-    lower: bool
-    """Whether the share is lower than before by more than 5 percentage points."""
 
 
 class CoveredRun(Record):

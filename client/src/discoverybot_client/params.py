@@ -851,6 +851,21 @@ class TargetChanges(TypedDict, total=False):
     """`true`: only remote postings; `false`: only the others; null: all."""
 
 
+class VariableWish(TypedDict, total=False):
+    """A variable to set."""
+
+    value: str | None
+    """Null: the one that it has stays."""
+    secret: bool
+
+
+class EnvironmentFields(TypedDict, total=False):
+    """The fields of `PUT /projects/{project}/env`."""
+
+    variables: dict[str, VariableWish]
+    """By their names."""
+
+
 class KeyBudget(TypedDict, total=False):
     """How much the crawls of an API key may use on one day (UTC). An absent amount has no limit."""
 
@@ -911,6 +926,9 @@ ItemFormat = Literal["json", "jsonl", "csv", "xlsx", "parquet"]
 
 
 LogFormat = Literal["text", "jsonl"]
+
+
+RequestFormat = Literal["jsonl", "csv"]
 
 
 RunState = Literal["planned", "published", "held", "rejected", "paused", "superseded", "skipped", "failed"]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from scripted_server import Answer, Asked, StandIn, nothing, part, stand_in, whole
@@ -365,6 +366,19 @@ def test_a_dataset_is_waited_for_until_a_run_is_decided() -> None:
         dataset = client.datasets.get("pages")
         with pytest.raises(WaitTimeoutError, match="has no run of job"):
             dataset.wait_for(JOB["job_id"], 0.5)
+
+
+def test_a_log_is_searched_to_its_end() -> None:
+    lines = [
+        {"id": f"1-{end}", "start": 0, "ts": None, "level": "ERROR", "logger": "seo", "msg": "no"} for end in "12"
+    ]
+    # the gateway looks for two seconds at a time, and may have found nothing until then
+    pages = [{"lines": lines[:1], "next": "1-9"}, {"lines": [], "next": "1-20"}, {"lines": lines[1:], "next": None}]
+    with client_of(whole(JOB), *map(whole, pages)) as (client, server):
+        assert [line.id for line in client.job(JOB["job_id"]).search_log("no", level="ERROR")] == ["1-1", "1-2"]
+        asked = [parse_qs(urlsplit(one.target).query) for one in server.asked[1:]]
+    assert [one.get("from") for one in asked] == [None, ["1-9"], ["1-20"]]
+    assert all((one["q"], one["level"]) == (["no"], ["ERROR"]) for one in asked)
 
 
 # --- changes, files, and the asynchronous twin

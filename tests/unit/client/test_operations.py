@@ -32,6 +32,9 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "follow_jobs": lambda client, _: next(client.events(JOB)),
     "list_spiders": lambda client, _: client.spiders(project="shop", name="seo"),
     "get_spider_days": lambda client, _: client.spider_days("shop", "prices", 7),
+    "get_spider_fields": lambda client, _: client.spider_fields("shop", "prices", schedule_id=JOB),
+    "get_jobs_health": lambda client, _: client.jobs_health(),
+    "get_scheduler_status": lambda client, _: client.scheduler(last=3),
     "get_health": lambda client, _: client.health(),
     "get_session": lambda client, _: client.whoami(),
     "get_webhook_secret": lambda client, _: client.read_webhook_secret(),
@@ -47,6 +50,14 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "follow_job_log": lambda client, _: next(client.job(JOB).follow(level="INFO")),
     "download_job_log": lambda client, path: client.job(JOB).download_log(path / "log", "jsonl", level="INFO"),
     "list_job_items": lambda client, _: client.job(JOB).items(attempt=2, fields=["url", "title"], q="bees"),
+    "download_job_items": lambda client, path: client.job(JOB).export(path / "items.csv", "csv"),
+    "get_job_log_lines": lambda client, _: client.job(JOB).search_log("bees", level="INFO", limit=1),
+    "get_job_progress": lambda client, _: client.job(JOB).progress(),
+    "list_job_runs": lambda client, _: client.job(JOB).runs(limit=3),
+    "get_repair_bundle": lambda client, _: client.job(JOB).repair(),
+    "get_job_delivery": lambda client, _: client.job(JOB).delivery(JOB),
+    "resend_job_deliveries": lambda client, _: client.job(JOB).resend(missing=True),
+    "download_job_requests": lambda client, path: client.job(JOB).export_requests(path / "requests.csv", "csv"),
     "list_job_requests": lambda client, _: client.job(JOB).requests(failed=True, sort="-ms"),
     "list_job_error_groups": lambda client, _: client.job(JOB).errors(),
     "get_job_fields": lambda client, _: client.job(JOB).fields(compare=True),
@@ -66,6 +77,8 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "resume_schedule": lambda client, _: client.schedules.get(JOB).resume(),
     "run_schedule": lambda client, _: client.schedules.get(JOB).run(),
     "preview_schedule": lambda client, _: client.schedules.get(JOB).coming(3),
+    "list_schedule_items": lambda client, _: client.schedules.get(JOB).items(q="bees", limit=1),
+    "download_schedule_items": lambda client, path: client.schedules.get(JOB).export(path / "items"),
     "list_schedule_history": lambda client, _: client.schedules.get(JOB).history(limit=3),
     "get_schedule_days": lambda client, _: client.schedules.get(JOB).days(),
     "delete_schedule": lambda client, _: client.schedules.get(JOB).delete(),
@@ -81,6 +94,10 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "delete_dataset": lambda client, _: client.datasets.get("pages").delete(),
     "list_dataset_changes": lambda client, _: client.datasets.get("pages").changes(since=SOON, types=["new"]),
     "list_dataset_items": lambda client, _: client.datasets.get("pages").items(q="bees", removed=True, limit=5),
+    "download_dataset_items": lambda client, path: client.datasets.get("pages").export(path / "items", "xlsx"),
+    "download_dataset_changes": lambda client, path: client.datasets.get("pages").export_changes(
+        path / "changes", since=SOON, types=["new"]
+    ),
     "list_dataset_runs": lambda client, _: client.datasets.get("pages").list_runs(state="held"),
     "get_dataset_run": lambda client, _: client.datasets.get("pages").run(JOB),
     "accept_dataset_run": lambda client, _: client.datasets.get("pages").run(JOB).accept(new_normal=True),
@@ -137,6 +154,9 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "get_version_dependencies": lambda client, _: client.projects.get("shop").dependencies("1.0"),
     "get_project_env": lambda client, _: client.projects.get("shop").variables(),
     "set_project_variable": lambda client, _: client.projects.get("shop").set_variable("TOKEN", "x", secret=True),
+    "replace_project_env": lambda client, _: client.projects.get("shop").replace_variables(
+        {"REGION": {"value": "eu"}}
+    ),
     "unset_project_variable": lambda client, _: client.projects.get("shop").unset_variable("TOKEN"),
     "get_project_settings": lambda client, _: client.projects.get("shop").settings(),
     "replace_project_settings": lambda client, _: client.projects.get("shop").replace_settings(
@@ -162,20 +182,15 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
 #: What `client.request`, `pages`, `stream` and `pieces` are for.
 LEFT_OUT = {
     **dict.fromkeys(("get_job_status", "get_liveness"), "another operation says more"),
-    **dict.fromkeys(("get_job_log_index", "get_job_log_lines", "search_job_log"), "for pages that show a long log"),
-    **dict.fromkeys(("list_job_points", "get_job_progress", "get_schedule_calendar"), "for pictures"),
-    **dict.fromkeys(("list_job_runs", "list_schedule_items", "get_site_run"), "`jobs` and `items` have them"),
-    **dict.fromkeys(("get_repair_bundle", "get_spider_fields", "list_site_abilities"), "for agents and pages"),
-    **dict.fromkeys(("get_job_delivery", "resend_job_deliveries"), "an endpoint has them"),
+    **dict.fromkeys(
+        ("get_job_log_index", "search_job_log"), "for pages that show a long log; `search_log` has the lines"
+    ),
+    **dict.fromkeys(("list_job_points", "get_schedule_calendar"), "for pictures"),
+    "get_site_run": "`jobs` and `items` have it",
+    "list_site_abilities": "for agents",
     **dict.fromkeys(("create_stream_token", "sign_in", "sign_out"), "for browsers"),
     **dict.fromkeys(("join_as_node", "get_node_page", "cancel_on_node"), "for nodes, and pages of Scrapyd"),
-    **dict.fromkeys(("get_jobs_health", "get_metrics", "run_scheduler", "get_scheduler_status"), "for monitoring"),
-    "replace_project_env": "variables are set one by one",
-    **dict.fromkeys(("download_job_items", "download_schedule_items"), "`export` has them"),
-    **dict.fromkeys(
-        ("download_job_requests", "download_dataset_items", "download_dataset_changes"),
-        "lists have them page by page",
-    ),
+    **dict.fromkeys(("get_metrics", "run_scheduler"), "for Prometheus, and for a cron in place of the beat"),
 }
 
 

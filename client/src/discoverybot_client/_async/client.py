@@ -17,9 +17,12 @@ from discoverybot_client.answers import (
     CrawlPreview,
     Deployment,
     Health,
+    JobsHealth,
     QueueStatus,
     RunDays,
+    SchedulerStatus,
     Session,
+    SpiderFields,
     SpiderRecord,
 )
 from discoverybot_client.deploying import deploy_folder, text_of
@@ -216,6 +219,14 @@ class Client:
         query = given(days=days, user_id=self.user_id)
         return RunDays(await self._transport.call("GET", path, params=query))
 
+    async def spider_fields(
+        self, project: str, spider: str, *, site: str | None = None, schedule_id: str | None = None
+    ) -> SpiderFields:
+        """How full the fields of its items were in its last good runs. If not `complete`, ask again."""
+        path = f"/spiders/{segment(project)}/{segment(spider)}/fields"
+        query = given(user_id=self.user_id, site=site, schedule_id=schedule_id)
+        return SpiderFields(await self._transport.call("GET", path, params=query))
+
     async def deploy(
         self,
         source: str | Path,
@@ -292,6 +303,14 @@ class Client:
     async def queue(self, *, hours: int | None = None) -> QueueStatus:
         """Which jobs wait and why, which processes work, and how sites have answered in the last `hours`."""
         return QueueStatus(await self._transport.call("GET", "/jobs/queue/status", params=given(hours=hours)))
+
+    async def jobs_health(self) -> JobsHealth:
+        """For monitoring: how many jobs there are in each status, and how long the oldest one has waited."""
+        return JobsHealth(await self._transport.call("GET", "/jobs/health"))
+
+    async def scheduler(self, *, last: int | None = None) -> SchedulerStatus:
+        """Whether schedules are on time, and the `last` decisions on them."""
+        return SchedulerStatus(await self._transport.call("GET", "/scheduler/status", params=given(last=last)))
 
     async def audit(self, **filters: Unpack[AuditFilters]) -> AsyncIterator[AuditEntry]:
         """Calls that may have changed something, the latest first."""

@@ -14,19 +14,31 @@ from discoverybot_client.answers import (
     FileRecord,
     ItemDifferences,
     JobErrorRecord,
+    JobProgress,
     JobRecord,
+    JobSummary,
     Moment,
+    RepairBundle,
     RequestRecord,
 )
 from discoverybot_client.errors import AsyncCrawlFailedError, AsyncWaitTimeoutError, NotAJobError
-from discoverybot_client.params import DeliveryState, ItemFormat, LogFormat, RequestFilters
+from discoverybot_client.params import (
+    DeliveryState,
+    ItemFormat,
+    LogFormat,
+    RequestFilters,
+    RequestFormat,
+    ResendFields,
+)
 from discoverybot_client.records import FINAL, NEW_JOB, Event, LogLine
-from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given, segment
+from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given, segment, sent
 
 from .bound import Bound
 
 #: Items of a page: the most that the gateway gives.
 _PAGE = 1000
+#: Lines of a page, and the characters of a line: the most that the gateway gives.
+_LINES, _LONG = 5000, 1 << 20
 #: What only the answer has that started it.
 _STARTED = ("cached", "cached_at", "scheduled")
 
@@ -128,6 +140,22 @@ class Job(Bound, JobRecord):
                 self._data = {**self._data, **event.data}
             yield event
 
+    async def search_log(
+        self,
+        q: str | None = None,
+        *,
+        level: str | None = None,
+        logger: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[LogLine]:
+        """Each line so far with this text, in upper or lower case, from the first attempt on. `level` leaves out
+        lines of lower levels, and `logger` those of other loggers.
+        """
+        query = {"q": q, "level": level, "logger": logger, "limit": limit, "max_length": _LONG}
+        lines = self._transport.entries(self._path("logs/lines"), "lines", query, page=_LINES, cursor="from")
+        async for line in lines:
+            yield LogLine.of(Event("log", line["id"], line))
+
     # --- results
 
     async def items(
@@ -172,6 +200,21 @@ class Job(Bound, JobRecord):
         query = given(other_job_id=other, key=",".join(key) if key else None, limit=limit)
         return ItemDifferences(await self._transport.call("GET", self._path("differences"), params=query))
 
+    async def progress(self) -> JobProgress:
+        """How far it is: pages and items over time, by attempt, and an estimate of when it ends."""
+        return JobProgress(await self._transport.call("GET", self._path("progress")))
+
+    async def runs(self, *, limit: int | None = None) -> list[JobSummary]:
+        """The newest runs of its schedule, or of the same request, this one among them."""
+        told = await self._transport.call("GET", self._path("runs"), params=given(limit=limit))
+        return [JobSummary(run) for run in told["runs"]]
+
+    async def repair(self) -> RepairBundle:
+        """What its spider is mended with: failing pages, errors, fields that dropped, differences to the last good
+        run, and, for administrators, the source. The texts of web pages in it are not to be trusted (`untrusted`).
+        """
+        return RepairBundle(await self._transport.call("GET", self._path("repair")))
+
     async def timeline(self) -> list[Moment]:
         """What has happened to the job, and when."""
         told = await self._transport.call("GET", self._path("timeline"))
@@ -184,6 +227,14 @@ class Job(Bound, JobRecord):
         query = {"state": state, "limit": limit}
         async for delivery in self._transport.entries(self._path("deliveries"), "deliveries", query):
             yield DeliveryRecord(delivery)
+
+    async def delivery(self, delivery_id: str) -> DeliveryRecord:
+        """One of these calls, with its `body`."""
+        return DeliveryRecord(await self._transport.call("GET", self._path(f"deliveries/{segment(delivery_id)}")))
+
+    async def resend(self, **wanted: Unpack[ResendFields]) -> int:
+        """Make such calls again: `deliveries=[…]` by their ids, or `missing=True`. Returns their number."""
+        return int((await self._transport.call("POST", self._path("deliveries/resend"), json=sent(wanted)))["resent"])
 
     async def files(self) -> AsyncIterator[FileRecord]:
         """The files that the crawl has written."""
@@ -207,7 +258,15 @@ class Job(Bound, JobRecord):
 
     async def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
         """All items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
-        return await self._transport.download(self._path("items"), Path(target), format=format)
+        return await self._transport.download(self._path("items/download"), Path(target), format=format)
+
+    async def export_requests(
+        self,
+        target: str | Path,
+        format: RequestFormat = "jsonl",  # noqa: A002 - as the API has it
+    ) -> Path:
+        """The crawl's requests to sites as a file: `jsonl` or `csv`."""
+        return await self._transport.download(self._path("requests/download"), Path(target), format=format)
 
     # --- actions
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 from discoverybot_client.answers import (
@@ -27,6 +28,7 @@ from discoverybot_client.params import (
     DatasetChanges,
     DatasetOptions,
     DeadLetterFilters,
+    ItemFormat,
     RunState,
     ScheduleChanges,
     ScheduleFields,
@@ -80,6 +82,17 @@ class Schedule(Bound, ScheduleRecord):
         """The schedule's jobs, the newest first."""
         async for job in self._transport.entries("/jobs", "jobs", {"schedule_id": self.id, "limit": limit}):
             yield Job(job, self._transport)
+
+    async def items(self, *, q: str | None = None, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """The items of the run under way, or else of the latest one; `jobs` has all runs. `q`: only items with this
+        text.
+        """
+        async for item in self._transport.entries(self._path("/items"), "items", given(q=q, limit=limit), page=_MANY):
+            yield item
+
+    async def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
+        """These items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
+        return await self._transport.download(self._path("/items/download"), Path(target), format=format)
 
     async def coming(self, count: int = 10) -> list[ComingRun]:
         """The runs to come: `at`, `due` and `local` of each."""
@@ -218,6 +231,23 @@ class Dataset(Bound, DatasetRecord):
         query = {**self._user(), **given(q=q, removed="true" if removed else None, limit=limit)}
         async for item in self._transport.entries(self._path("/items"), "items", query, page=_MANY):
             yield DatasetItem(item)
+
+    async def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
+        """The items that are present as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
+        query = {**self._user(), "format": format}
+        return await self._transport.download(self._path("/items/download"), Path(target), **query)
+
+    async def export_changes(
+        self,
+        target: str | Path,
+        format: ItemFormat = "jsonl",  # noqa: A002 - as the API has it
+        *,
+        since: int | str | datetime = 0,
+        types: ChangeTypes | None = None,
+    ) -> Path:
+        """The changes after `since` as a file of this format."""
+        query = {**self._user(), **given(format=format, since=since, types=types)}
+        return await self._transport.download(self._path("/changes/download"), Path(target), **query)
 
     async def list_runs(
         self, *, state: RunState | None = None, limit: int | None = None

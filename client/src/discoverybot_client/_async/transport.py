@@ -152,14 +152,14 @@ class Transport:
             asked[cursor] = following
 
     async def entries(
-        self, path: str, name: str, query: Mapping[str, Any], *, page: int = PAGE
+        self, path: str, name: str, query: Mapping[str, Any], *, page: int = PAGE, cursor: str = "after"
     ) -> AsyncIterator[dict[str, Any]]:
         """Each entry of a list, page by page: all, or as many as the `limit` of the query."""
         left = query.get("limit")
         if left == 0:
             return
         size = page if left is None else min(page, left)
-        async for one in self.pages(path, **{**query, "limit": size}):
+        async for one in self.pages(path, cursor, **{**query, "limit": size}):
             for entry in one[name]:
                 yield entry
                 left = None if left is None else left - 1

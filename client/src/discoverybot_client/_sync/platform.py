@@ -31,6 +31,7 @@ from discoverybot_client.params import (
     SiteFields,
     TargetChanges,
     TargetFields,
+    VariableWish,
 )
 from discoverybot_client.records import NEW_JOB
 from discoverybot_client.rules import Deadline, given, idempotent, segment, sent
@@ -80,6 +81,13 @@ class Project(Bound, ProjectRecord):
         """Set a variable for attempts that begin later. Returns all variables."""
         body = {"value": value, "secret": secret}
         return _variables(self._transport.call("PUT", self._path(f"/env/{segment(name)}"), json=body))
+
+    def replace_variables(self, variables: Mapping[str, VariableWish]) -> list[Variable]:
+        """Set these variables, and remove all others: `{"REGION": {"value": "eu"}, "TOKEN": {"secret": True}}`. A
+        secret without a value stays as it is. Returns all variables.
+        """
+        body = {"variables": dict(variables)}
+        return _variables(self._transport.call("PUT", self._path("/env"), json=body))
 
     def unset_variable(self, name: str) -> list[Variable]:
         """Remove a variable. Returns all variables that are left."""

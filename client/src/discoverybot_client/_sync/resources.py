@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 from discoverybot_client.answers import (
@@ -28,6 +29,7 @@ from discoverybot_client.params import (
     DatasetChanges,
     DatasetOptions,
     DeadLetterFilters,
+    ItemFormat,
     RunState,
     ScheduleChanges,
     ScheduleFields,
@@ -81,6 +83,17 @@ class Schedule(Bound, ScheduleRecord):
         """The schedule's jobs, the newest first."""
         for job in self._transport.entries("/jobs", "jobs", {"schedule_id": self.id, "limit": limit}):
             yield Job(job, self._transport)
+
+    def items(self, *, q: str | None = None, limit: int | None = None) -> Iterator[dict[str, Any]]:
+        """The items of the run under way, or else of the latest one; `jobs` has all runs. `q`: only items with this
+        text.
+        """
+        for item in self._transport.entries(self._path("/items"), "items", given(q=q, limit=limit), page=_MANY):
+            yield item
+
+    def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
+        """These items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
+        return self._transport.download(self._path("/items/download"), Path(target), format=format)
 
     def coming(self, count: int = 10) -> list[ComingRun]:
         """The runs to come: `at`, `due` and `local` of each."""
@@ -219,6 +232,23 @@ class Dataset(Bound, DatasetRecord):
         query = {**self._user(), **given(q=q, removed="true" if removed else None, limit=limit)}
         for item in self._transport.entries(self._path("/items"), "items", query, page=_MANY):
             yield DatasetItem(item)
+
+    def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
+        """The items that are present as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
+        query = {**self._user(), "format": format}
+        return self._transport.download(self._path("/items/download"), Path(target), **query)
+
+    def export_changes(
+        self,
+        target: str | Path,
+        format: ItemFormat = "jsonl",  # noqa: A002 - as the API has it
+        *,
+        since: int | str | datetime = 0,
+        types: ChangeTypes | None = None,
+    ) -> Path:
+        """The changes after `since` as a file of this format."""
+        query = {**self._user(), **given(format=format, since=since, types=types)}
+        return self._transport.download(self._path("/changes/download"), Path(target), **query)
 
     def list_runs(self, *, state: RunState | None = None, limit: int | None = None) -> Iterator[DatasetRun]:
         """The dataset's runs, the newest first; `state="held"` selects those that wait for `accept`."""
