@@ -20,8 +20,8 @@ from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
 from gateway.web.routes.alerts import RuleId, get_alert_rule, hidden, list_alert_rules, list_alerts
-from gateway.web.schemas.alert import AlertsQuery, OfUserQuery, RuleView
-from gateway.web.schemas.endpoint import FilterBody
+from gateway.web.schemas.alert import AlertRuleView, AlertsQuery, OfUserQuery
+from gateway.web.schemas.endpoint import CrawlFilter
 
 router = Pages()
 
@@ -93,7 +93,7 @@ def rule_page(
     return page(request, "alerts/rule.html", rule=rule, silences=_silences(parts), **_form(rule, caller))
 
 
-def _form(rule: RuleView | None, caller: Caller) -> dict[str, Any]:
+def _form(rule: AlertRuleView | None, caller: Caller) -> dict[str, Any]:
     """The context of the template of the form: for a new rule, or to change one."""
     of_nodes = rule is not None and rule.when.measure in OF_PLATFORM
     offered = {one: words for one, words in _MEASURES.items() if of_nodes or one not in OF_PLATFORM}
@@ -105,7 +105,7 @@ def _form(rule: RuleView | None, caller: Caller) -> dict[str, Any]:
         "of_runs": [one.value for one in OF_RUNS],
         "editing": rule,
         "may_change": Scope.CRAWL in caller.scopes,
-        **filter_form(rule.filter if rule else FilterBody()),
+        **filter_form(rule.filter if rule else CrawlFilter()),
     }
 
 

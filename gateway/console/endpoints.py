@@ -23,7 +23,7 @@ from gateway.web.routes.endpoints import (
     list_endpoint_deliveries,
     list_endpoints,
 )
-from gateway.web.schemas.endpoint import DeliveriesQuery, EndpointsQuery, EndpointView, FilterBody
+from gateway.web.schemas.endpoint import CrawlFilter, DeliveriesQuery, EndpointsQuery, EndpointView
 
 router = Pages()
 
@@ -99,13 +99,13 @@ def endpoint_page(
 
 
 def _form(
-    given: EndpointFilter | FilterBody, endpoint: EndpointView | None = None, first_events: Sequence[EventType] = ()
+    given: EndpointFilter | CrawlFilter, endpoint: EndpointView | None = None, first_events: Sequence[EventType] = ()
 ) -> dict[str, Any]:
     """The context of the template of the form: for a new endpoint, or to change one."""
     return {"events": _EVENTS, "first_events": first_events, "endpoint": endpoint, **filter_form(given)}
 
 
-def filter_form(given: EndpointFilter | FilterBody) -> dict[str, Any]:
+def filter_form(given: EndpointFilter | CrawlFilter) -> dict[str, Any]:
     """The context of `endpoints/filter.html`."""
     return {"filters": _FILTERS, "given": given, "filtered": any(getattr(given, name) for name in _FILTERS)}
 

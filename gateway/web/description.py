@@ -173,7 +173,7 @@ _LEADS = {
         "endpoint_id", "endpoint_id", ("get_endpoint", "test_endpoint", "list_endpoint_deliveries", "delete_endpoint")
     ),
     "SavedViewOfList": _Lead("view_id", "view_id", ("get_saved_view", "update_saved_view", "delete_saved_view")),
-    "RuleView": _Lead("rule_id", "rule_id", ("get_alert_rule", "update_alert_rule", "delete_alert_rule")),
+    "AlertRuleView": _Lead("rule_id", "rule_id", ("get_alert_rule", "update_alert_rule", "delete_alert_rule")),
 }
 
 

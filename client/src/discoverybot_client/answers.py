@@ -31,6 +31,8 @@ AuditKind = Literal["call", "login_failed", "command"]
 
 CatchUp = Literal["one", "none", "all"]
 
+ChangeKind = Literal["new", "changed", "removed"]
+
 DeliveryState = Literal["pending", "delivered", "failed", "refused", "skipped"]
 
 EndpointFormat = Literal["standard", "slack", "apprise"]
@@ -652,7 +654,7 @@ class Change(Record):
     """The change's id, the same each time that it is read."""
     seq: int
     """The change's number: changes are in this order. Numbers may be missing."""
-    type: Literal["new", "changed", "removed"]
+    type: ChangeKind
     """The type."""
     deleted: bool
     """Whether the item is gone, for programs that have a column for that."""
@@ -1676,7 +1678,7 @@ class ItemDifferences(Record):
 class ItemDifference(Record):
     """An item that is new, changed or gone."""
 
-    type: Literal["new", "changed", "removed"]
+    type: ChangeKind
     """The type."""
     key: dict[str, Any]
     """Empty for an item without `url`, which is compared by all of its content."""

@@ -292,7 +292,7 @@ EventType = Literal[
 ]
 
 
-class FilterBody(TypedDict, total=False):
+class CrawlFilter(TypedDict, total=False):
     """Which crawls the endpoint receives events of. A crawl must have one of the values of each given field."""
 
     projects: list[str]
@@ -323,7 +323,7 @@ class EndpointFields(TypedDict, total=False):
     """A short description."""
     events: list[EventType]
     """The events to receive; by default all."""
-    filter: FilterBody
+    filter: CrawlFilter
     """Which crawls it is about."""
     format: EndpointFormat | None
     """By default `slack` if the URL is an incoming webhook of Slack or of what takes the same, else
@@ -346,7 +346,7 @@ class EndpointChanges(TypedDict, total=False):
     """A short description."""
     events: list[EventType] | None
     """The types of events that the endpoint receives."""
-    filter: FilterBody | None
+    filter: CrawlFilter | None
     """Which crawls it is about."""
     format: EndpointFormat | None
     """Of what happens from now on."""
@@ -537,6 +537,9 @@ Reason = Literal[
 ]
 
 
+RequestSort = Literal["at", "-ms", "-bytes"]
+
+
 class RequestFilters(TypedDict, total=False):
     """The fields of `GET /jobs/{job_id}/requests`."""
 
@@ -554,7 +557,7 @@ class RequestFilters(TypedDict, total=False):
     """Only those that failed or were not sent for this."""
     q: str | None
     """Only those with this text in their URL, or in the one they were redirected to."""
-    sort: Literal["at", "-ms", "-bytes"] | None
+    sort: RequestSort | None
     """In order of time, or the slowest or the largest first."""
     attempt: str | None
     """`all`, or the number of an attempt; by default the attempt that counts."""
@@ -627,6 +630,9 @@ class AuditFilters(TypedDict, total=False):
     """The size of a page."""
 
 
+RuleGrouping = Literal["spider", "schedule", "site", "project", "rule"]
+
+
 class QuietHours(TypedDict, total=False):
     """No alerts are sent between these times of day. An alert that still fires at the end is sent then."""
 
@@ -641,9 +647,9 @@ class AlertRuleFields(TypedDict, total=False):
 
     user_id: str | None
     """Whose rule; by default the caller's."""
-    filter: FilterBody
+    filter: CrawlFilter
     """About which crawls; by default all."""
-    group_by: Literal["spider", "schedule", "site", "project", "rule"]
+    group_by: RuleGrouping
     """What the runs are grouped by: each group has an alert of its own."""
     to: list[str]
     """The endpoints to notify; by default those whose `events` name alerts."""
@@ -697,9 +703,9 @@ class AlertRuleChanges(TypedDict, total=False):
     """The name."""
     when: AlertCondition | None
     """What is measured, and from which value on there is an alert."""
-    filter: FilterBody | None
+    filter: CrawlFilter | None
     """Which crawls it is about."""
-    group_by: Literal["spider", "schedule", "site", "project", "rule"] | None
+    group_by: RuleGrouping | None
     """One alert for each of these."""
     to: list[str] | None
     """Where it is sent."""
@@ -916,13 +922,19 @@ class ResendFields(TypedDict, total=False):
     """Only those that the receiver has not got; without `since` all such."""
 
 
-ChangeTypes = list[Literal["new", "changed", "removed"]]
+ChangeKind = Literal["new", "changed", "removed"]
+
+
+ChangeTypes = list[ChangeKind]
 
 
 DeliveryState = Literal["pending", "delivered", "failed", "refused", "skipped"]
 
 
-ItemFormat = Literal["json", "jsonl", "csv", "xlsx", "parquet"]
+FileFormat = Literal["json", "jsonl", "csv", "xlsx", "parquet"]
+
+
+ItemFormat = FileFormat
 
 
 LogFormat = Literal["text", "jsonl"]

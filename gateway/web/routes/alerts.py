@@ -21,15 +21,15 @@ from gateway.web.errors import problems
 from gateway.web.middleware import note_changes
 from gateway.web.schemas.alert import (
     AlertPage,
+    AlertRuleCreate,
+    AlertRuleList,
+    AlertRulePreviewView,
+    AlertRuleUpdate,
+    AlertRuleView,
     AlertsQuery,
     AlertView,
     OfUserQuery,
-    RuleEdit,
-    RuleList,
     RulePreviewQuery,
-    RulePreviewView,
-    RuleRequest,
-    RuleView,
     SilenceRequest,
 )
 
@@ -74,49 +74,49 @@ def hidden(caller: Caller) -> Collection[AlertMeasure]:
 
 @router.get("/rules", summary="List rules", responses=problems(503))
 @needs(Scope.READ)
-def list_alert_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
+def list_alert_rules(query: AsUser, parts: Parts, caller: Called) -> AlertRuleList:
     """The caller's rules and the built-in rules; for admins also the rules about nodes. On a gateway without keys,
     the rules of all users.
     """
     found = parts[RuleBook].of_user(_as(caller, query), of_platform=Scope.ADMIN in caller.scopes)
-    return RuleList(rules=[RuleView.of(rule, _as(caller, query), parts.clock()) for rule in found])
+    return AlertRuleList(rules=[AlertRuleView.of(rule, _as(caller, query), parts.clock()) for rule in found])
 
 
 @router.post("/rules", status_code=201, summary="Make a rule", responses=problems(409, 413, 503))
 @needs(Scope.CRAWL)
-def create_alert_rule(body: RuleRequest, parts: Parts, caller: Called) -> RuleView:
+def create_alert_rule(body: AlertRuleCreate, parts: Parts, caller: Called) -> AlertRuleView:
     """A rule about runs applies from the next run on, and a rule about the present state at once.
     `POST /alerts/rules/preview` shows beforehand which alerts it would have raised.
     """
     user_id = caller.asking(body.user_id)
-    return RuleView.of(parts[RuleBook].make(user_id, **_fields(body, caller)), user_id, parts.clock())
+    return AlertRuleView.of(parts[RuleBook].make(user_id, **_fields(body, caller)), user_id, parts.clock())
 
 
 @router.post("/rules/preview", summary="What a rule would have said", responses=problems(413, 503))
 @needs(Scope.CRAWL)
 def preview_alert_rule(
-    body: RuleRequest, query: Annotated[RulePreviewQuery, Query()], parts: Parts, caller: Called
-) -> RulePreviewView:
+    body: AlertRuleCreate, query: Annotated[RulePreviewQuery, Query()], parts: Parts, caller: Called
+) -> AlertRulePreviewView:
     """The alerts that the rule would have raised for the stored runs of the last days. Nobody is notified, and
     nothing is stored.
     """
     fields = _fields(body, caller)
     rule = AlertRule(id="", user_id=caller.asking(body.user_id), created_at=parts.clock(), **fields)
-    return RulePreviewView.of(parts[RuleBook].preview(rule, query.days))
+    return AlertRulePreviewView.of(parts[RuleBook].preview(rule, query.days))
 
 
 @router.get("/rules/{rule_id}", summary="A rule", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_alert_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> RuleView:
+def get_alert_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> AlertRuleView:
     """One of the caller's own, or one that is built in."""
-    return RuleView.of(_rule(rule_id, query, parts, caller), _as(caller, query), parts.clock())
+    return AlertRuleView.of(_rule(rule_id, query, parts, caller), _as(caller, query), parts.clock())
 
 
 @router.patch("/rules/{rule_id}", summary="Change a rule", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
 def update_alert_rule(  # noqa: PLR0917 - what a route is given
-    rule_id: RuleId, body: RuleEdit, query: AsUser, request: Request, parts: Parts, caller: Called
-) -> RuleView:
+    rule_id: RuleId, body: AlertRuleUpdate, query: AsUser, request: Request, parts: Parts, caller: Called
+) -> AlertRuleView:
     """A built-in rule is changed for the caller alone. Admins change the rules about nodes, for everybody."""
     rule = _rule(rule_id, query, parts, caller)
     given = body.model_dump(exclude_unset=True)
@@ -125,7 +125,7 @@ def update_alert_rule(  # noqa: PLR0917 - what a route is given
     }:  # fmt: skip
         raise InvalidRequestError(min(refused), "must not be null")
     changed = parts[RuleBook].change(rule, _as(caller, query), given)
-    before, after = (RuleView.of(one, _as(caller, query), parts.clock()) for one in (rule, changed))
+    before, after = (AlertRuleView.of(one, _as(caller, query), parts.clock()) for one in (rule, changed))
     note_changes(request, before, after)
     return after
 
@@ -185,7 +185,7 @@ def _view(alert: Alert, parts: GatewayParts) -> AlertView:
     return AlertView.of(alert, parts[RuleBook].names([alert]), parts.clock())
 
 
-def _fields(body: RuleRequest, caller: Caller) -> dict[str, Any]:
+def _fields(body: AlertRuleCreate, caller: Caller) -> dict[str, Any]:
     if body.all_users and Scope.ADMIN not in caller.scopes:
         raise ScopeMissingError(Scope.ADMIN)
     fields = {name: getattr(body, name) for name in body.model_fields_set - {"user_id", "all_users", "filter"}}

@@ -27,7 +27,7 @@ from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
 from gateway.web.schemas.preview import CrawlPreview
-from gateway.web.schemas.schedule import ScheduleChange
+from gateway.web.schemas.schedule import ScheduleUpdate
 from gateway.web.schemas.stream import CRAWL, EVENT_STREAM, event_content
 
 Wishes = TypeVar("Wishes", FetchOptions, Expect)
@@ -106,7 +106,7 @@ def when_of(body: CrawlRequest) -> When | None:
     return When(**body.model_dump(include=_WHEN, exclude_none=True))
 
 
-def change_of(body: ScheduleChange, settings: Settings) -> Change:
+def change_of(body: ScheduleUpdate, settings: Settings) -> Change:
     """Only the fields that were given; null stands for the default. Raises `InvalidRequestError`."""
     given = {name: getattr(body, name) for name in body.model_fields_set}
     defaults: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Query
 from pydantic import BaseModel, Field
@@ -22,7 +22,7 @@ from gateway.web.authorisation import needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
-from gateway.web.schemas.dataset import ChangedField, by_field
+from gateway.web.schemas.dataset import ChangedField, ChangeKind, by_field
 from gateway.web.schemas.types import QueryModel, Text
 
 router = Router(tags=["jobs"])
@@ -47,7 +47,7 @@ class DifferencesQuery(QueryModel):
 class ItemDifferenceView(BaseModel):
     """An item that is new, changed or gone."""
 
-    type: Literal["new", "changed", "removed"]
+    type: ChangeKind
     key: dict[str, Any] = Field(
         description="Empty for an item without `url`, which is compared by all of its content."
     )

@@ -25,10 +25,10 @@ from gateway.web.schemas.endpoint import (
     DeliveriesQuery,
     DeliveryPage,
     DeliveryView,
-    EndpointEdit,
+    EndpointCreate,
     EndpointPage,
-    EndpointRequest,
     EndpointsQuery,
+    EndpointUpdate,
     EndpointView,
     MadeEndpoint,
     ResendRequest,
@@ -64,7 +64,7 @@ def list_endpoints(query: Annotated[EndpointsQuery, Query()], parts: Parts, call
 
 @router.post("", status_code=201, summary="Make an endpoint", responses=problems(409, 413, 503))
 @needs(Scope.CRAWL)
-def create_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> MadeEndpoint:
+def create_endpoint(body: EndpointCreate, parts: Parts, caller: Called) -> MadeEndpoint:
     """From now on the endpoint's URL is called for each event of its types. Calls are signed with its `secret`."""
     if body.all_users and Scope.ADMIN not in caller.scopes:
         raise ScopeMissingError(Scope.ADMIN)
@@ -91,7 +91,7 @@ def get_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> Endpo
 @router.patch("/{endpoint_id}", summary="Change an endpoint", responses=problems(404, 413, 503))
 @needs(Scope.CRAWL)
 def update_endpoint(
-    endpoint_id: EndpointId, body: EndpointEdit, request: Request, parts: Parts, caller: Called
+    endpoint_id: EndpointId, body: EndpointUpdate, request: Request, parts: Parts, caller: Called
 ) -> EndpointView:
     """While an endpoint is `paused`, its deliveries are kept as `skipped`; `POST …/deliveries/resend` sends them."""
     fields = body.model_dump(mode="json", exclude_unset=True)

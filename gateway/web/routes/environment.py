@@ -43,7 +43,7 @@ VariableName = Annotated[
 Value = Annotated[str, Field(max_length=MAX_PROJECT_BYTES)]
 
 
-class VariableRequest(BaseModel):
+class VariableReplace(BaseModel):
     """One variable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_SECRET]})
@@ -63,7 +63,7 @@ class VariableWish(BaseModel):
     secret: bool = False
 
 
-class EnvironmentRequest(BaseModel):
+class EnvironmentReplace(BaseModel):
     """All variables of a project: those that are not named are removed."""
 
     model_config = ConfigDict(
@@ -106,7 +106,7 @@ class EnvironmentView(BaseModel):
         return cls(project=project, variables=variables)
 
 
-class SettingsRequest(BaseModel):
+class SettingsReplace(BaseModel):
     """All settings of a project: those that are not named are removed."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_SETTINGS]})
@@ -150,7 +150,7 @@ def get_project_env(project: ProjectName, parts: Parts) -> EnvironmentView:
 
 @router.put("/env", summary="Set all variables of a project", responses=problems(409, 503))
 @needs(Scope.ADMIN)
-def replace_project_env(project: ProjectName, body: EnvironmentRequest, parts: Parts) -> EnvironmentView:
+def replace_project_env(project: ProjectName, body: EnvironmentReplace, parts: Parts) -> EnvironmentView:
     """Attempts that begin after the answer find these in their environment, and no others. The project need not be
     deployed yet.
     """
@@ -161,7 +161,7 @@ def replace_project_env(project: ProjectName, body: EnvironmentRequest, parts: P
 @router.put("/env/{variable}", summary="Set one variable of a project", responses=problems(409, 503))
 @needs(Scope.ADMIN)
 def set_project_variable(
-    project: ProjectName, variable: VariableName, body: VariableRequest, parts: Parts
+    project: ProjectName, variable: VariableName, body: VariableReplace, parts: Parts
 ) -> EnvironmentView:
     """Sets one variable. All others stay as they are."""
     config = parts[ProjectEnvironment].set(project, variable, body.value, secret=body.secret)
@@ -184,7 +184,7 @@ def get_project_settings(project: ProjectName, parts: Parts) -> SettingsView:
 
 @router.put("/settings", summary="Set the settings of a project", responses=problems(409, 503))
 @needs(Scope.ADMIN)
-def replace_project_settings(project: ProjectName, body: SettingsRequest, parts: Parts) -> SettingsView:
+def replace_project_settings(project: ProjectName, body: SettingsReplace, parts: Parts) -> SettingsView:
     """The settings apply to attempts that begin after the answer. A setting that would bypass the platform's limits,
     its address rule or its log is refused by name.
     """

@@ -23,11 +23,11 @@ from gateway.web.errors import problems
 from gateway.web.middleware import note_changes
 from gateway.web.schemas.error_group import (
     ErrorGroupDetail,
-    ErrorGroupEdit,
     ErrorGroupExampleView,
     ErrorGroupMarkedRun,
     ErrorGroupPage,
     ErrorGroupRunView,
+    ErrorGroupUpdate,
     ErrorGroupView,
     ErrorsQuery,
     JobErrorsView,
@@ -86,7 +86,7 @@ def get_error_group(error_id: ErrorGroupId, parts: Parts, caller: Called) -> Err
 @router.patch("/errors/{error_id}", summary="Resolve or reopen an error", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
 def update_error_group(
-    error_id: ErrorGroupId, body: ErrorGroupEdit, request: Request, parts: Parts, caller: Called
+    error_id: ErrorGroupId, body: ErrorGroupUpdate, request: Request, parts: Parts, caller: Called
 ) -> ErrorGroupDetail:
     """A resolved group opens again, marked as `back`, once the error occurs in a run that began after it was
     resolved.

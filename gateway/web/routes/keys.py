@@ -90,7 +90,7 @@ class KeyBudgetView(BaseModel):
         return cls(until=found.until, **{name: KeyAmounts.of(one) for name, one in amounts.items()})
 
 
-class KeyRequest(BaseModel):
+class KeyCreate(BaseModel):
     """A new key: whose it is, and what it may do."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_WISH]})
@@ -179,7 +179,7 @@ def list_keys(parts: Parts) -> KeyList:
 
 @router.post("", status_code=201, summary="Make a key", responses=problems(503))
 @needs(Scope.ADMIN)
-def create_key(body: KeyRequest, parts: Parts) -> IssuedView:
+def create_key(body: KeyCreate, parts: Parts) -> IssuedView:
     """The answer has the whole key, which is not kept: it cannot be shown again. Once there is a key, every call
     takes one, so the first has to be an admin's.
     """

@@ -205,7 +205,7 @@ class InvitationView(BaseModel, json_schema_extra={"examples": [_INVITATION]}):
     warnings: list[str] = Field(description="Settings with which the node will not work on another machine.")
 
 
-class Join(
+class JoinRequest(
     BaseModel,
     extra="forbid",
     json_schema_extra={"examples": [{"name": "east", "has": ["BROKER_URL", "MONGO_URI", "REDIS_URL"]}]},
@@ -242,7 +242,7 @@ def invite_node(parts: Parts, caller: Called, body: Invite | None = None) -> Inv
 
 @router.post("/join", summary="Become a node", responses=problems(401, 409, 503))
 @needs(Scope.JOIN)
-def join_as_node(parts: Parts, caller: Called, body: Join) -> JoinedView:
+def join_as_node(parts: Parts, caller: Called, body: JoinRequest) -> JoinedView:
     """Called with an invitation as key: returns the settings that all nodes share, Scrapyd's password included. An
     invitation is good once. 401 if it was used, 409 if a node has this name, or if the new node lacks a setting.
     """

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from attrs import define, field
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
+from typing_extensions import TypeAliasType
 
 from gateway.access.keys import Scope
 from gateway.clock import to_iso
@@ -53,6 +54,11 @@ _LEFT_OUT_HEADER = "X-Left-Out"
 _CURSOR = re.compile(r"(?:(-1|[0-9]{1,15})\.)?([0-9]{1,6})-([0-9]{1,15})")
 
 
+RequestSort = TypeAliasType(
+    "RequestSort", Annotated[Sort, Field(description="In order of time, or the slowest or the largest first.")]
+)
+
+
 class RequestsFileQuery(RowsQuery):
     """All requests of a run, as a file."""
 
@@ -73,7 +79,7 @@ class RequestsFileQuery(RowsQuery):
     q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
         default=None, description="Only those with this text in their URL, or in the one they were redirected to."
     )
-    sort: Sort = Field(default="at", description="In order of time, or the slowest or the largest first.")
+    sort: RequestSort = Field(default="at", description="In order of time, or the slowest or the largest first.")
     attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
         default=None, description="`all`, or the number of an attempt; by default the attempt that counts."
     )

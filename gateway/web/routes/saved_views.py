@@ -42,7 +42,7 @@ class ViewsQuery(QueryModel):
     list: ListName | None = Field(default=None, description="Only views of this list.")
 
 
-class SavedViewRequest(Body, json_schema_extra={"examples": [_WISH]}):
+class SavedViewCreate(Body, json_schema_extra={"examples": [_WISH]}):
     """A list of the console to save."""
 
     list: ListName = Field(description="The page of the console.")
@@ -52,7 +52,7 @@ class SavedViewRequest(Body, json_schema_extra={"examples": [_WISH]}):
     default: bool = Field(default=False, description="The list begins with it.")
 
 
-class SavedViewEdit(Body, json_schema_extra={"examples": [{"default": True}]}):
+class SavedViewUpdate(Body, json_schema_extra={"examples": [{"default": True}]}):
     """The fields to change."""
 
     query: _QueryText | None = None
@@ -99,7 +99,7 @@ def list_saved_views(query: Annotated[ViewsQuery, Query()], parts: Parts, caller
 
 @router.post("", summary="Save a view", responses=problems(409, 413, 503))
 @needs(Scope.READ)
-def create_saved_view(body: SavedViewRequest, parts: Parts, caller: Called) -> SavedViewOfList:
+def create_saved_view(body: SavedViewCreate, parts: Parts, caller: Called) -> SavedViewOfList:
     """A list of the console, with its filters, under a name."""
     user = viewer_of(caller)
     fields = body.model_dump(include={"query", "shared"})
@@ -118,7 +118,7 @@ def get_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> SavedViewOf
 
 @router.patch("/{view_id}", summary="Change a saved view", responses=problems(403, 404, 413, 503))
 @needs(Scope.READ)
-def update_saved_view(view_id: ViewId, body: SavedViewEdit, parts: Parts, caller: Called) -> SavedViewOfList:
+def update_saved_view(view_id: ViewId, body: SavedViewUpdate, parts: Parts, caller: Called) -> SavedViewOfList:
     """Only of one's own."""
     found = _own(view_id, parts[SavedViews], caller)
     fields = body.model_dump(include={"query", "shared"}, exclude_none=True)

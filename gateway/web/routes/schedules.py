@@ -31,13 +31,13 @@ from gateway.web.schemas.schedule import (
     HistoryQuery,
     LedgerEntryView,
     PreviewQuery,
-    ScheduleChange,
+    ScheduleCreate,
     ScheduleHistory,
     SchedulePage,
     SchedulePreview,
-    ScheduleRequest,
     SchedulesQuery,
     ScheduleSummary,
+    ScheduleUpdate,
     ScheduleView,
 )
 from gateway.web.schemas.types import QueryModel, Timestamp
@@ -73,7 +73,7 @@ def schedules_page(query: SchedulesQuery, parts: GatewayParts, caller: Caller) -
 @needs(Scope.CRAWL)
 async def create_schedule(
     *,
-    body: ScheduleRequest,
+    body: ScheduleCreate,
     query: Annotated[CrawlQuery, Query()],
     response: Response,
     parts: Parts,
@@ -120,7 +120,7 @@ def get_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
 @router.patch("/{schedule_id}", summary="Change a schedule", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
 def update_schedule(
-    schedule_id: ScheduleId, body: ScheduleChange, request: Request, parts: Parts, caller: Called
+    schedule_id: ScheduleId, body: ScheduleUpdate, request: Request, parts: Parts, caller: Called
 ) -> ScheduleView:
     """The given fields replace the old ones, all of them or none. After the answer, no run of the old version begins;
     runs under way go on. The occurrences stay as they are unless the schedule's times are changed.

@@ -87,7 +87,7 @@ def changes(fixed: str) -> Callable[[type[Changes]], type[Changes]]:
     return changed
 
 
-class SiteRequest(Named, json_schema_extra={"examples": [_BOARD, _OTHER]}):
+class SiteCreate(Named, json_schema_extra={"examples": [_BOARD, _OTHER]}):
     """Only `name` and `search_url` are required."""
 
     name: SiteName
@@ -147,7 +147,7 @@ class SiteRequest(Named, json_schema_extra={"examples": [_BOARD, _OTHER]}):
 
 
 @changes(fixed="name")
-class SiteChanges(SiteRequest, json_schema_extra={"examples": [{"enabled": False}, {"rate_limit": "10/m"}]}):
+class SiteUpdate(SiteCreate, json_schema_extra={"examples": [{"enabled": False}, {"rate_limit": "10/m"}]}):
     """Absent fields stay as they are; a selector, a payload or `fetch` is replaced as a whole."""
 
 
@@ -270,7 +270,7 @@ async def list_sites(query: Annotated[SitesQuery, Query()], parts: Parts) -> Sit
 
 @router.post("/sites", summary="Add a site", status_code=201, responses=problems(409, 413, 503))
 @needs(Scope.ADMIN)
-def create_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView:
+def create_site(body: SiteCreate, parts: Parts, response: Response) -> SiteView:
     """It is crawled every `interval_minutes` from now on, unless its template needs words that `payload` lacks."""
     view = SiteView.of(*parts[SiteService].create(body.given()))
     response.headers["Location"] = f"/sites/{view.name}"
@@ -286,7 +286,7 @@ def get_site(name: NamedSite, parts: Parts) -> SiteView:
 
 @router.patch("/sites/{name}", summary="Change a site", responses=problems(404, 409, 413, 503))
 @needs(Scope.ADMIN)
-def update_site(name: NamedSite, body: SiteChanges, request: Request, parts: Parts) -> SiteView:
+def update_site(name: NamedSite, body: SiteUpdate, request: Request, parts: Parts) -> SiteView:
     """The given fields are replaced, and after the answer no run of the old version begins. Disabling a site pauses
     its schedule and those of its targets; runs that have begun go on.
     """
@@ -330,7 +330,7 @@ Frequency = Annotated[
 ]
 
 
-class TargetRequest(Named):
+class TargetCreate(Named):
     """Only `site` is required."""
 
     model_config = ConfigDict(
@@ -364,7 +364,7 @@ class TargetRequest(Named):
 
 
 @changes(fixed="site")
-class TargetChanges(TargetRequest, json_schema_extra={"examples": [{"frequency": "@daily"}]}):
+class TargetUpdate(TargetCreate, json_schema_extra={"examples": [{"frequency": "@daily"}]}):
     """Absent fields stay as they are. A target stays with its site."""
 
 
@@ -436,7 +436,7 @@ async def list_targets(query: Annotated[TargetsQuery, Query()], parts: Parts) ->
 
 @targets_router.post("", summary="Add a target", status_code=201, responses=problems(409, 413, 503))
 @needs(Scope.ADMIN)
-def create_target(body: TargetRequest, parts: Parts, response: Response) -> TargetView:
+def create_target(body: TargetCreate, parts: Parts, response: Response) -> TargetView:
     """Adds something to search for on a site, again and again, from now on."""
     view = TargetView.of(*parts[TargetService].create(body.given()))
     response.headers["Location"] = f"/targets/{view.id}"
@@ -452,7 +452,7 @@ def get_target(target_id: TargetId, parts: Parts) -> TargetView:
 
 @targets_router.patch("/{target_id}", summary="Change a target", responses=problems(404, 409, 413, 503))
 @needs(Scope.ADMIN)
-def update_target(target_id: TargetId, body: TargetChanges, request: Request, parts: Parts) -> TargetView:
+def update_target(target_id: TargetId, body: TargetUpdate, request: Request, parts: Parts) -> TargetView:
     """The given fields are replaced, and after the answer no run of the old version begins."""
     before = get_target(target_id, parts)
     after = TargetView.of(*parts[TargetService].edit(target_id, body.given()))

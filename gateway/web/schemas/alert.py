@@ -8,11 +8,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
+from typing_extensions import TypeAliasType
 
 from gateway.signals.alert_rules import AlertCondition, AlertRule, Grouping, QuietHours, form_of
 from gateway.signals.alerts import Alert
 from gateway.signals.rule_book import RulePreview
-from gateway.web.schemas.endpoint import FilterBody
+from gateway.web.schemas.endpoint import CrawlFilter
 from gateway.web.schemas.types import Body, Cursor, Name, Open, QueryBoolean, QueryModel, QueryTime, Timestamp, UserId
 
 _RULE_ID = "4d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
@@ -73,19 +74,24 @@ _INCIDENT: JsonDict = {
 
 _ID = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 #: The groupings that a rule can choose. The other ones are fixed by the measure.
-GroupBy = Literal["spider", "schedule", "site", "project", "rule"]
+RuleGrouping = TypeAliasType(
+    "RuleGrouping",
+    Annotated[
+        Literal["spider", "schedule", "site", "project", "rule"], Field(description="What a rule groups crawls by.")
+    ],
+)
 Reminder = Annotated[float, Field(ge=300, le=30 * 86400)]
 Receivers = Annotated[list[_ID], Field(max_length=20)]
 
 
-class RuleRequest(Body, json_schema_extra={"examples": [_WISH]}):
+class AlertRuleCreate(Body, json_schema_extra={"examples": [_WISH]}):
     """A new rule: what it measures, of which runs, and who is called."""
 
     name: Name = Field(description="Stands in each message, if it is about nothing more specific.")
     when: AlertCondition
     user_id: UserId | None = Field(default=None, description="Whose rule; by default the caller's.")
-    filter: FilterBody = Field(default=FilterBody(), description="About which crawls; by default all.")
-    group_by: GroupBy = Field(
+    filter: CrawlFilter = Field(default=CrawlFilter(), description="About which crawls; by default all.")
+    group_by: RuleGrouping = Field(
         default="spider", description="What the runs are grouped by: each group has an alert of its own."
     )
     to: Receivers = Field(
@@ -98,13 +104,13 @@ class RuleRequest(Body, json_schema_extra={"examples": [_WISH]}):
     paused: bool = Field(default=False, strict=True)
 
 
-class RuleEdit(Body, json_schema_extra={"examples": [{"silenced_until": "2027-06-01T12:00:00Z"}]}):
+class AlertRuleUpdate(Body, json_schema_extra={"examples": [{"silenced_until": "2027-06-01T12:00:00Z"}]}):
     """The fields to change. A new `when`, `filter` or `group_by` deletes the rule's alerts, which begin anew."""
 
     name: Name | None = None
     when: AlertCondition | None = None
-    filter: FilterBody | None = None
-    group_by: GroupBy | None = None
+    filter: CrawlFilter | None = None
+    group_by: RuleGrouping | None = None
     to: Receivers | None = None
     quiet: QuietHours | None = Field(default=None, description="`null` ends them.")
     silenced_until: QueryTime | None = Field(default=None, description="`null` ends a silence.")
@@ -112,14 +118,14 @@ class RuleEdit(Body, json_schema_extra={"examples": [{"silenced_until": "2027-06
     paused: bool | None = Field(default=None, strict=True)
 
 
-class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
+class AlertRuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
     """When an alert begins, and who is called."""
 
     rule_id: str
     user_id: str = Field(description="Empty for one that everybody has.")
     name: str
     when: AlertCondition
-    filter: FilterBody
+    filter: CrawlFilter
     group_by: Open[Grouping]
     to: list[str]
     quiet: QuietHours | None
@@ -143,10 +149,10 @@ class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
         return cls.model_validate(shown | also)
 
 
-class RuleList(BaseModel):
+class AlertRuleList(BaseModel):
     """All rules."""
 
-    rules: list[RuleView]
+    rules: list[AlertRuleView]
 
 
 class OfUserQuery(QueryModel):
@@ -167,7 +173,7 @@ class IncidentView(BaseModel, json_schema_extra={"examples": [_INCIDENT]}):
     message: str
 
 
-class RulePreviewView(BaseModel, json_schema_extra={"examples": [{
+class AlertRulePreviewView(BaseModel, json_schema_extra={"examples": [{
     "since": "2027-05-25T09:00:00.000Z", "runs": 168, "count": 1, "incidents": [_INCIDENT]}]}):  # fmt: skip
     """What a rule would have found."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
+from typing_extensions import TypeAliasType
 
 from gateway.contract.crawl import DATASET_NAME, DatasetOptions
 from gateway.datasets.dataset import (
@@ -38,6 +39,7 @@ from gateway.web.schemas.types import (
     SearchText,
     Timestamp,
     UserId,
+    WantedFormat,
 )
 
 _JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
@@ -149,14 +151,14 @@ GivenSchema = Annotated[
 GivenExports = Annotated[Exports, Field(strict=False)]
 
 
-class DatasetBody(DatasetOptions, Body, strict=True):
+class DatasetReplace(DatasetOptions, Body, strict=True):
     """The options of a dataset. An option that is left out has its default."""
 
     item_schema: GivenSchema | None = None
     exports: GivenExports | None = Field(default=None, description="The files to write after each run, and where.")
 
 
-class DatasetEdit(DatasetOptions, Body, strict=True):
+class DatasetUpdate(DatasetOptions, Body, strict=True):
     """The options to change. An option that is left out is not changed."""
 
     item_schema: GivenSchema | None = None
@@ -215,12 +217,19 @@ class ChangedField(BaseModel):
     current: Any = None
 
 
+#: One of `ChangeType` that is shown.
+ChangeKind = TypeAliasType(
+    "ChangeKind",
+    Annotated[Literal["new", "changed", "removed"], Field(description="How an item differs from what was known.")],
+)
+
+
 class ChangeView(BaseModel, json_schema_extra={"examples": [_CHANGE]}):
     """What a run has found out of an item: that it is new, has changed, or is gone."""
 
     id: str = Field(description="The change's id, the same each time that it is read.")
     seq: int = Field(description="The change's number: changes are in this order. Numbers may be missing.")
-    type: Literal["new", "changed", "removed"]
+    type: ChangeKind
     deleted: bool = Field(description="Whether the item is gone, for programs that have a column for that.")
     key_hash: str = Field(description="The hash of the item's key, the same in all its changes.")
     key: dict[str, Any]
@@ -251,19 +260,19 @@ def by_field(differences: list[Difference]) -> dict[str, ChangedField]:
 
 #: The format of a download. Without a format, the answer is a page.
 Format = Annotated[
-    Literal["json", "jsonl", "csv", "xlsx", "parquet"] | None,
+    FileFormat | None,
     Field(description="Download all as a file of this format, without `limit` and `after`."),
 ]
 
 
 class ChangesFileQuery(OwnedQuery, DownloadQuery):
-    format: FileFormat = "jsonl"
+    format: WantedFormat = "jsonl"
     since: SeqText | QueryTime = Field(
         default=0,
         description="The `next` of the page before: only changes after it. Or a time with an offset: only changes of "
         "runs that have ended since.",
     )
-    types: list[Literal["new", "changed", "removed"]] = Field(
+    types: list[ChangeKind] = Field(
         default_factory=list, max_length=3, description="Only changes of these types; may be repeated for several."
     )
 
@@ -308,7 +317,7 @@ class RecordView(BaseModel):
 
 
 class DatasetItemsFileQuery(OwnedQuery, DownloadQuery):
-    format: FileFormat = "jsonl"
+    format: WantedFormat = "jsonl"
     as_of: SeqText | None = Field(default=None, description="The items as they were right after this change.")
     removed: QueryBoolean = Field(default=False, description="Also removed items, in their last state.")
     q: SearchText | None = Field(default=None, description="Only items with this text in a value.")

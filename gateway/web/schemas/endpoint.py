@@ -77,7 +77,7 @@ Few: Any = Field(default_factory=list, max_length=50)
 ScheduleId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
-class FilterBody(Body, json_schema_extra={"examples": [_FILTER]}):
+class CrawlFilter(Body, json_schema_extra={"examples": [_FILTER]}):
     """Which crawls the endpoint receives events of. A crawl must have one of the values of each given field."""
 
     projects: list[Name] = Few
@@ -93,14 +93,14 @@ Description = Annotated[Text, Field(max_length=200)]
 Events = Annotated[list[EventType], Field(max_length=50)]
 
 
-class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
+class EndpointCreate(Body, json_schema_extra={"examples": [_WISH]}):
     """A new endpoint: its address, and the events that it is called with."""
 
     url: UrlText = Field(description="The URL to call, with POST.")
     user_id: UserId | None = Field(default=None, description="Whose endpoint; by default the caller's.")
     description: Description | None = None
     events: Events = Field(default=[], description="The events to receive; by default all.")
-    filter: FilterBody = FilterBody()
+    filter: CrawlFilter = CrawlFilter()
     format: EndpointFormat | None = Field(
         default=None,
         description="By default `slack` if the URL is an incoming webhook of Slack or of what takes the same, "
@@ -115,13 +115,13 @@ class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
     paused: bool = Field(default=False, strict=True)
 
 
-class EndpointEdit(Body, json_schema_extra={"examples": [{"paused": False}]}):
+class EndpointUpdate(Body, json_schema_extra={"examples": [{"paused": False}]}):
     """What is to be changed of an endpoint."""
 
     url: UrlText | None = None
     description: Description | None = None
     events: Events | None = None
-    filter: FilterBody | None = None
+    filter: CrawlFilter | None = None
     format: EndpointFormat | None = Field(default=None, description="Of what happens from now on.")
     paused: bool | None = Field(
         default=None, strict=True, description="`false` also has one called again that was disabled."
@@ -136,7 +136,7 @@ class EndpointView(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
     url: str
     description: str | None
     events: list[str] = Field(description="Empty: all of them.")
-    filter: FilterBody
+    filter: CrawlFilter
     format: Open[EndpointFormat]
     all_users: bool
     paused: bool

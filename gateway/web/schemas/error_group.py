@@ -217,7 +217,7 @@ class ErrorsQuery(ErrorsFilter):
     after: Cursor | None = Field(default=None, description="The `next` of the previous page, with the same `sort`.")
 
 
-class ErrorGroupEdit(Body, json_schema_extra={"examples": [{"state": "resolved", "version": "2.1"}]}):
+class ErrorGroupUpdate(Body, json_schema_extra={"examples": [{"state": "resolved", "version": "2.1"}]}):
     """The state that an error is to have."""
 
     state: ErrorGroupState = Field(

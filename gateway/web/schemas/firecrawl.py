@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from typing_extensions import TypeAliasType
 
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.jobs.job import FINAL_STATUSES, JobStatus
@@ -34,7 +35,21 @@ def _named(value: Any) -> Any:
     return value["type"] if isinstance(value, dict) and value.keys() == {"type"} else value
 
 
-Format = Annotated[Literal["markdown", "html", "rawHtml", "links"], BeforeValidator(_named)]
+FirecrawlFormat = TypeAliasType(
+    "FirecrawlFormat",
+    Annotated[
+        Literal["markdown", "html", "rawHtml", "links"],
+        BeforeValidator(_named),
+        Field(description="As what a page is answered."),
+    ],
+)
+FirecrawlProxy = TypeAliasType(
+    "FirecrawlProxy", Annotated[Literal["basic", "auto"], Field(description="Which proxies a crawl goes through.")]
+)
+FirecrawlSitemap = TypeAliasType(
+    "FirecrawlSitemap",
+    Annotated[Literal["skip", "include", "only"], Field(description="Whether a site's sitemaps are read.")],
+)
 Patterns = Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=50)]
 #: An option that is not supported here: only `false` is accepted.
 Never = Literal[False]
@@ -54,7 +69,7 @@ class _Options(Body):
 class FirecrawlOptions(_Options):
     """How a page is fetched and returned. Options that are not listed are refused by name."""
 
-    formats: Annotated[list[Format], Field(max_length=10)] | None = None
+    formats: Annotated[list[FirecrawlFormat], Field(max_length=10)] | None = None
     only_main_content: bool | None = None
     include_tags: Patterns | None = None
     exclude_tags: Patterns | None = None
@@ -73,7 +88,7 @@ class FirecrawlOptions(_Options):
     redact_pii: Never | None = Field(default=None, alias="redactPII")
     check_prompt_injection: Never | None = None
     domain_tools: Never | None = None
-    proxy: Literal["basic", "auto"] | None = None
+    proxy: FirecrawlProxy | None = None
     skip_tls_verification: Ignored = None
     remove_base64_images: Ignored = None
     block_ads: Ignored = None
@@ -170,7 +185,7 @@ class FirecrawlCrawl(_Options):
     exclude_paths: Patterns | None = None
     regex_on_full_url: bool | None = Field(default=None, alias="regexOnFullURL")
     max_discovery_depth: int | None = Field(default=None, ge=0)
-    sitemap: Literal["skip", "include", "only"] | None = None
+    sitemap: FirecrawlSitemap | None = None
     ignore_query_parameters: bool | None = None
     deduplicate_similar_urls: Ignored = Field(default=None, alias="deduplicateSimilarURLs")
     limit: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -215,7 +230,7 @@ class FirecrawlMap(_Options):
 
     url: UrlText
     search: Annotated[Text, Field(max_length=200)] | None = None
-    sitemap: Literal["skip", "include", "only"] | None = None
+    sitemap: FirecrawlSitemap | None = None
     include_subdomains: bool | None = None
     ignore_query_parameters: bool | None = None
     limit: int = Field(default=USUAL_LINKS, ge=1, le=MOST_LINKS)

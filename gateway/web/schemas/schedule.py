@@ -283,14 +283,14 @@ _NEW: JsonDict = {
 }
 
 
-class ScheduleRequest(CrawlRequest, json_schema_extra={"examples": [_NEW]}):
+class ScheduleCreate(CrawlRequest, json_schema_extra={"examples": [_NEW]}):
     """Like `POST /crawl`, with a required interval and a name."""
 
     interval: Interval = Field(description="Five-field cron, a name such as `@daily`, or `every 15m`.")
     name: Name | None = None
 
 
-class ScheduleChange(TimingFields, WorkFields):
+class ScheduleUpdate(TimingFields, WorkFields):
     """The fields to change. A given field replaces the old value completely; null sets the default. An absent field
     is not changed.
     """

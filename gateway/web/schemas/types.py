@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import CoreSchema
+from typing_extensions import TypeAliasType
 
 from gateway.clock import to_iso, truncate
 from gateway.contract.environment import MAX_CRAWL_BYTES, MAX_VARIABLES
@@ -273,8 +274,18 @@ class RowsQuery(QueryModel):
     )
 
 
+#: Of all files that are made of rows.
+FileFormat = TypeAliasType(
+    "FileFormat",
+    Annotated[
+        Literal["json", "jsonl", "csv", "xlsx", "parquet"],
+        Field(description="The format of a file. Parquet needs the extra `parquet` where the gateway runs."),
+    ],
+)
+
+
 class DownloadQuery(RowsQuery):
-    format: Literal["json", "jsonl", "csv", "xlsx", "parquet"] = Field(  # type: ignore[assignment]  # more of them
+    format: FileFormat = Field(  # type: ignore[assignment]  # more of them
         default="json", description="Parquet needs the extra `parquet` where the gateway runs."
     )
     fields: Annotated[Text, Field(min_length=1, max_length=2000)] | None = Field(
@@ -289,8 +300,8 @@ class DownloadQuery(RowsQuery):
 
 
 #: What a file is made as.
-FileFormat = Annotated[
-    Literal["json", "jsonl", "csv", "xlsx", "parquet"],
+WantedFormat = Annotated[
+    FileFormat,
     Field(description="As what. Parquet needs the extra `parquet` where the gateway runs."),
 ]
 
@@ -298,7 +309,7 @@ FileFormat = Annotated[
 class ItemsFileQuery(DownloadQuery):
     """All items of a run, as a file."""
 
-    format: FileFormat = "jsonl"
+    format: WantedFormat = "jsonl"
     q: SearchText | None = Field(
         default=None, description="Only items with this text in a value; case does not matter. It reads item by item."
     )
@@ -308,7 +319,7 @@ class ItemsFileQuery(DownloadQuery):
 
 
 class ItemsQuery(ItemsFileQuery):
-    format: FileFormat = "json"
+    format: WantedFormat = "json"
     limit: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         default=None, description="The size of a page; without it, all items are streamed."
     )

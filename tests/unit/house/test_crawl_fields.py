@@ -13,7 +13,7 @@ from gateway.contract.crawl import SPEC_FIELDS
 from gateway.contract.records import NodeSpec
 from gateway.jobs.job import ASKED_FIELDS, NUMBERS, ORDER_FIELDS
 from gateway.web.schemas.crawl import CrawlRequest
-from gateway.web.schemas.schedule import CrawlView, ScheduleChange
+from gateway.web.schemas.schedule import CrawlView, ScheduleUpdate
 
 TEMPLATES = ROOT / "gateway/console/templates"
 #: A request has one webhook, a schedule may have several.
@@ -31,7 +31,7 @@ def spelled(name: str) -> str:
 
 def test_a_request_an_edit_and_a_view_have_every_field_that_may_be_asked_for() -> None:
     assert {spelled(name) for name in ASKED_FIELDS} <= CrawlRequest.model_fields.keys()
-    assert ASKED_FIELDS.keys() <= ScheduleChange.model_fields.keys()
+    assert ASKED_FIELDS.keys() <= ScheduleUpdate.model_fields.keys()
     assert ASKED_FIELDS.keys() == CrawlView.model_fields.keys()
 
 

@@ -440,7 +440,7 @@ GROWING = {
     )
 }
 #: What is sent to us alone, and has to be one of the values that this release knows.
-REQUESTS = {"EndpointEdit", "EndpointRequest", "JobsFilter", "KeyRequest"}
+REQUESTS = {"EndpointUpdate", "EndpointCreate", "JobsFilter", "KeyCreate"}
 
 
 def _alone(schema: Any) -> Iterator[dict[str, Any]]:
@@ -525,3 +525,34 @@ def test_links_lead_to_operations_with_what_these_need() -> None:
                     schema = answer["content"]["application/json"]["schema"]
                     assert place.startswith("$request.path.") or _at(schema, pointer), value
     assert number > 50
+
+
+#: What the name of a body ends with, by the verb of its operation. Others end with `Request`.
+ENDINGS = {"create": "Create", "update": "Update", "put": "Replace", "replace": "Replace", "set": "Replace"}
+
+
+def test_bodies_are_named_by_what_their_operation_does() -> None:
+    for path, operation in _operations():
+        name = operation["operationId"]
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+        # a preview has the body of what it previews, and `POST /crawl` asks for what is done once
+        if path.startswith("/v2/") or path.endswith("/preview") or name == "create_crawl":
+            continue
+        ending = ENDINGS.get(name.partition("_")[0], "Request")
+        assert body.get("$ref", ending).endswith(ending), (name, body["$ref"])
+
+
+def _enumerations(schema: Any) -> Iterator[tuple[str, ...]]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("enum"), list):
+            yield tuple(schema["enum"])
+        for inner in schema.values():
+            yield from _enumerations(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _enumerations(inner)
+
+
+def test_an_enumeration_that_is_used_twice_has_a_name() -> None:
+    """Without a name, a generated client has as many classes of it as there are uses."""
+    assert [values for values, uses in Counter(_enumerations(document())).items() if uses > 1] == []
