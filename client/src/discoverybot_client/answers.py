@@ -193,6 +193,7 @@ class JobRecord(Record):
     items_url: str | None
     """The address of the items."""
     files_url: str | None
+    """The address of the list of its files."""
     page_url: str | None
     """The job's page in the console, for people."""
     new_errors: int | None
@@ -213,6 +214,7 @@ class ScheduleSlot(Record):
     due: datetime
     """The same time with jitter."""
     fired_at: datetime
+    """When the run was started."""
     missed: int
     """How many later occurrences were missed as well; this run makes up for them."""
 
@@ -225,6 +227,7 @@ class CrawlSpec(Record):
     version: str | None
     """The version."""
     replaced: int | None
+    """How often that version was replaced by another egg; `null` for its first egg."""
     spider: str
     """The name of the spider."""
     start_urls: list[str]
@@ -242,15 +245,19 @@ class CrawlSpec(Record):
     ignore_cache: bool | None
     """Whether it is crawled even if the same crawl was asked for before."""
     fetch: FetchOptionsRecord | None
+    """How pages are fetched."""
     expect: ExpectRecord | None
+    """What a run has to reach; otherwise it is `partial`."""
     settings: dict[str, Any] | None
     """Scrapy's settings."""
     env: dict[str, str] | None
+    """Environment variables of the spider's process."""
     site: str | None
     """The name of the site."""
     dataset: str | dict[str, Any] | None
     """The dataset that the items go into."""
     site_rate_limit: str | None
+    """Of a run of a site: how many requests go to the site in a time, such as `10/m`."""
 
 
 class FetchOptionsRecord(Record):
@@ -261,6 +268,7 @@ class FetchOptionsRecord(Record):
     cookies: dict[str, str] | None
     """Likewise."""
     user_agent: str | None
+    """What is sent as `User-Agent`."""
     proxy: str | None
     """URL of an http proxy; its address is checked like any other."""
     min_pause_seconds: float | None
@@ -270,6 +278,7 @@ class FetchOptionsRecord(Record):
     concurrency: int | None
     """Requests at once."""
     obey_robots: bool | None
+    """Whether `robots.txt` is obeyed; by default as the spider or the platform has it."""
     retry_codes: list[int] | None
     """HTTP statuses after which a page is tried again."""
     rate_limit: str | None
@@ -299,13 +308,21 @@ class TargetRun(Record):
     """What the message about a target's run contains besides the job's id and `attempt_count`."""
 
     target_id: int
+    """The search's id."""
     website_id: int
+    """The site's id."""
     website_name: str
+    """The site's name."""
     search_url: str
+    """The address of the site's search."""
     requires_playwright: bool
+    """Whether its pages need a browser."""
     pagination_type: str
+    """How the site leads to its next page."""
     keywords_used: str
+    """The words that were searched for."""
     location_used: str
+    """The place that was searched for."""
 
 
 class Attempt(Record):
@@ -314,6 +331,7 @@ class Attempt(Record):
     attempt: int
     """The number of the attempt, from 1 on."""
     spider_job_id: str
+    """The name of the attempt on its node."""
     node: str
     """The name of the node."""
     status: JobStatus | None
@@ -373,7 +391,9 @@ class ProcessExit(Record):
     """How the spider's process ended, as the node saw it."""
 
     exit_code: int | None
+    """What the process exited with; `null` if a signal ended it."""
     signal: int | None
+    """The signal that has ended the process; `null` if none did."""
     stopped_by: str | None
     """`timeout`, `memory`, `log`, `files`, `stall`, `cancel`, `pause` or `shutdown`."""
     refused: str | None
@@ -389,7 +409,9 @@ class ProcessExit(Record):
     finish_reason: str | None
     """Scrapy's finish reason."""
     cpu_seconds: float | None
+    """CPU time of the process, in seconds."""
     peak_memory_bytes: int | None
+    """The most memory that the process had, in bytes."""
     errors: list[dict[str, str]]
     """The first few errors: URL and reason."""
     log_tail: str | None
@@ -417,6 +439,7 @@ class Advice(Record):
     what: str
     """What is wrong."""
     steps: list[str]
+    """What to do, one step after the other."""
     reference: str
     """The page of the documentation that says more; it is at `/help/{reference}`."""
 
@@ -459,6 +482,7 @@ class ScheduleRecord(Record):
     last_run_at: datetime | None
     """When the last run began, also one that somebody asked for."""
     last_job_id: str | None
+    """The job of the last run."""
     rev: int
     """The revision: it grows by 1 with each change of the schedule."""
     spider: str | None
@@ -472,6 +496,7 @@ class ScheduleRecord(Record):
     site: str | None
     """The site that the schedule, or the schedule's target, belongs to."""
     target: str | None
+    """The id of the search that it runs; `null` if it runs none."""
     created_at: datetime
     """When it was created."""
     updated_at: datetime
@@ -512,6 +537,7 @@ class CrawlOrder(Record):
     ignore_cache: bool
     """Whether it is crawled even if the same crawl was asked for before."""
     fetch: FetchOptionsRecord | None
+    """How pages are fetched."""
     expect: ExpectRecord | None
     """What the crawl must find; a crawl that finds less is `partial`."""
     settings: dict[str, Any]
@@ -567,11 +593,13 @@ class FileRecord(Record):
     type: str
     """The media type, by its name."""
     sha256: str
+    """The SHA-256 of its content, in hexadecimal digits."""
     attempt: int
     """The attempt that wrote it."""
     modified_at: datetime
     """When the spider wrote it last."""
     stored_at: datetime
+    """When it was stored."""
     url: str
     """Where it can be fetched."""
 
@@ -587,12 +615,17 @@ class DatasetRecord(Record):
     key: list[str]
     """Empty: the canonical `url`, or the content of items without one."""
     ignore: list[str]
+    """Fields whose difference is no change."""
     confirm_removed: int
+    """An item is removed after so many complete runs in a row without it."""
     drop_guard: float
+    """A run that would remove more than this share of the items is held."""
     empty_values: list[str]
+    """Texts that count as empty, besides null and blank."""
     item_schema: dict[str, Any]
     """The JSON Schema that each item has to fit; empty: every item fits."""
     exports: list[ExportOrderRecord]
+    """The files to write after each run, and where."""
     runs: int
     """How many runs were published."""
     last_seq: int
@@ -623,6 +656,7 @@ class ExportOrderRecord(Record):
     format: Literal["jsonl", "csv", "xlsx", "parquet"]
     """The format in which it is sent or written."""
     what: ExportWhat | None
+    """What is written: the whole dataset, or the changes of a run."""
     each: Literal["run"] | None
     """When it is written: after each run."""
 
@@ -632,9 +666,11 @@ class DatasetItem(Record):
 
     _shows = ("key", "seq")
     key_hash: str
+    """The hash of the item's key, the same in all its changes."""
     key: dict[str, Any]
     """The values that identify the item."""
     item: dict[str, Any]
+    """The item; if it is gone, the last that was known."""
     seq: int
     """The change that made it what it is. Apply only changes with a higher `seq` to it."""
     run: str
@@ -642,7 +678,9 @@ class DatasetItem(Record):
     first_seen: datetime
     """When it was first seen."""
     changed_at: datetime
+    """When it last changed."""
     removed: bool
+    """Whether the item is gone."""
 
 
 class Change(Record):
@@ -678,7 +716,9 @@ class ChangedField(Record):
     """A field's values before and after a change."""
 
     previous: Any
+    """The value in the run before."""
     current: Any
+    """The value in this run."""
 
 
 class DatasetRunRecord(Record):
@@ -697,8 +737,11 @@ class DatasetRunRecord(Record):
     ended_at: datetime
     """When it ended."""
     counts: RunCounts
+    """How many items the run changes."""
     first_seq: int | None
+    """The number of the run's first change."""
     last_seq: int | None
+    """The number of the run's last change."""
     findings: list[StoredFinding]
     """Why it is held, or was before it was accepted."""
     left_out: list[str]
@@ -723,26 +766,38 @@ class RunCounts(Record):
     items: int | None
     """Items: their number, or a page of them."""
     new: int | None
+    """How many items are new."""
     changed: int | None
+    """How many items have changed."""
     removed: int | None
+    """How many items are gone."""
     same: int | None
+    """How many items are as they were."""
     missed: int | None
+    """Items that the run has not found, and that are not removed yet."""
     repeated: int | None
+    """Items that a later item of the run with the same key has replaced."""
     without_key: int | None
+    """Items that are left out because a field of the key is empty."""
     set_apart: int | None
+    """Items that are left out because they break the dataset's schema."""
 
 
 class StoredFinding(Record):
     """Why a run is held: a code, the field, the normal value, the value of this run, and a message."""
 
     code: str
+    """What is unusual, for programs."""
     field: str | None
     """The name of the field."""
     type: str | None
     """The type."""
     normal: float | None
+    """The usual value."""
     here: float | None
+    """The value of this run."""
     holds: bool | None
+    """Whether it holds the run; otherwise it is only shown."""
     message: str
     """An explanation for people."""
 
@@ -753,11 +808,13 @@ class SchemaBreak(Record):
     field: str | None
     """The name of the field."""
     rule: str
+    """The keyword of JSON Schema that is broken, such as `type` or `required`."""
     items: int | None
     """Items: their number, or a page of them."""
     message: str
     """An explanation for people."""
     example: str
+    """An example: the first of its kind."""
 
 
 class RunExport(Record):
@@ -766,11 +823,15 @@ class RunExport(Record):
     to: str
     """Where it is sent."""
     what: ExportWhat
+    """What was written: the whole dataset, or the changes of a run."""
     format: str
     """The format in which it is sent or written."""
     rows: int | None
+    """Number of rows."""
     written_at: datetime | None
+    """When it was written."""
     problem: str | None
+    """What went wrong; `null` if nothing did."""
 
 
 class DatasetHealth(Record):
@@ -778,27 +839,32 @@ class DatasetHealth(Record):
 
     _shows = ("stage", "runs")
     stage: Stage
+    """How much is known of what is normal."""
     runs: int
     """How many runs it is learned from."""
     run: DatasetRunRecord | None
     """The last run, published or held."""
     measures: list[DatasetMeasure]
+    """The measures of the run, each with what is normal."""
 
 
 class DatasetMeasure(Record):
     """A measure of the last run, and what is normal."""
 
     measure: Measure
+    """What is measured."""
     field: str | None
     """The name of the field."""
     value: float
     """Of the run."""
     normal: float
+    """The usual value."""
     lower: float | None
     """Below it a run is held."""
     upper: float | None
     """Above it a run is held."""
     within: bool
+    """Whether the value is within the bounds."""
 
 
 class EndpointRecord(Record):
@@ -827,6 +893,7 @@ class EndpointRecord(Record):
     disabled_at: datetime | None
     """Since when the platform calls it no more."""
     disabled_reason: str | None
+    """Why nothing is sent to it any more; `null` while it is enabled."""
     failing_since: datetime | None
     """Since when every call has failed."""
     created_at: datetime
@@ -860,6 +927,7 @@ class DeliveryRecord(Record):
     _names = ("delivery_id",)
     _shows = ("type", "state")
     delivery_id: str
+    """The delivery's id."""
     message_id: str
     """The `webhook-id` of each of its calls."""
     type: str
@@ -892,6 +960,7 @@ class DeliveryTry(Record):
     at: datetime
     """When it happened, or was measured."""
     seconds: float
+    """How long the call took."""
     status: int | None
     """Of the answer, if there was one."""
     problem: str | None
@@ -906,6 +975,7 @@ class AlertRecord(Record):
     _names = ("alert_id",)
     _shows = ("rule", "group", "firing")
     alert_id: str
+    """The alert's id."""
     rule_id: str
     """The rule's id."""
     rule: str
@@ -917,6 +987,7 @@ class AlertRecord(Record):
     group: str
     """The spider, schedule, node or other thing that the alert is about."""
     firing: bool
+    """Whether it still fires."""
     since: datetime | None
     """Since when it is so, or was at last."""
     until: datetime | None
@@ -937,7 +1008,9 @@ class PastAlert(Record):
     """A time at which an alert fired before."""
 
     since: datetime
+    """When it began to fire."""
     until: datetime
+    """When it ceased to fire."""
     message: str
     """An explanation for people."""
 
@@ -966,6 +1039,7 @@ class AlertRuleRecord(Record):
     silenced_until: datetime | None
     """`null` unless it is silenced now."""
     remind_seconds: float | None
+    """Seconds after which an alert that still fires is sent again."""
     paused: bool
     """Whether it is paused."""
     all_users: bool
@@ -982,19 +1056,26 @@ class AlertConditionRecord(Record):
     """What is measured, and from which value on there is an alert."""
 
     measure: AlertMeasure
+    """What is measured."""
     above: float | None
+    """There is an alert if the measure is above it."""
     below: float | None
+    """There is an alert if the measure is below it."""
     of_usual: int | None
+    """`above` or `below` is a multiple of the median of so many earlier runs."""
     runs: int | None
     """The condition must hold for this many runs in a row."""
     for_seconds: float | None
+    """The condition must hold for so many seconds."""
 
 
 class QuietHoursRecord(Record):
     """No alerts are sent between these times of day. An alert that still fires at the end is sent then."""
 
     since: str
+    """The time of day at which they begin."""
     until: str
+    """The time of day at which they end."""
     timezone: str | None
     """The IANA name of the time zone."""
 
@@ -1021,6 +1102,7 @@ class AlertIncident(Record):
     group: str
     """The spider, schedule, node or other thing that the alert is about."""
     since: datetime
+    """Since when it goes on."""
     until: datetime | None
     """`null` while it lasts."""
     message: str
@@ -1071,11 +1153,13 @@ class ErrorGroupRecord(Record):
     resolved_at: datetime | None
     """When somebody said last that it is repaired."""
     resolved_by: str | None
+    """Who has resolved it; `null` if nobody has."""
     resolved_version: str | None
     """The version with the repair, as named by whoever resolved it."""
     back: ErrorGroupRun | None
     """The run that has had it again after that."""
     example: ErrorGroupExample
+    """An example: the first of its kind."""
     recent_runs: list[ErrorGroupMarkedRun] | None
     """The last 50 runs with it, the newest first."""
     gone_since: ErrorGroupRun | None
@@ -1169,6 +1253,7 @@ class JobErrorRecord(Record):
     runs: int
     """How many runs have had it, if this is known."""
     example: ErrorGroupExample
+    """An example: the first of its kind."""
 
 
 class DeadLetterRecord(Record):
@@ -1664,9 +1749,13 @@ class ItemDifferences(Record):
     run.
     """
     new: int
+    """How many items are new."""
     changed: int
+    """How many items have changed."""
     removed: int
+    """How many items are gone."""
     same: int
+    """How many items are as they were."""
     repeated: int
     """How many items have the key of an item before them, in whose place they are."""
     without_key: int
@@ -1735,6 +1824,7 @@ class CrawlPreview(Record):
 
     _shows = ("accepted",)
     accepted: bool
+    """Whether `POST /crawl` would accept it."""
     problems: list[PreviewProblem]
     """Why it would be refused."""
     answer: PreviewAnswer | None
@@ -1755,11 +1845,13 @@ class PreviewProblem(Record):
     status: int
     """The status."""
     code: str
+    """What is wrong, for programs."""
     field: str | None
     """The wrong field, if one is."""
     message: str
     """An explanation for people."""
     detail: Any
+    """Further facts, which differ from code to code."""
 
 
 class PreviewAnswer(Record):
@@ -1798,6 +1890,7 @@ class PreviewedSchedule(Record):
     timezone: str
     """The IANA name of the time zone."""
     schedule_at: datetime | None
+    """When it would run."""
     ends_at: datetime | None
     """No more runs after this time."""
     jitter: float
@@ -1815,6 +1908,7 @@ class BulkReport(Record):
 
     _shows = ("action", "matched", "done")
     action: Action
+    """What was done to the jobs."""
     matched: int | None
     """How many of the jobs the action can be done to: live ones for `cancel`, ended ones for `retry` and
     `delete`. Null in a call with `after`.
@@ -1822,6 +1916,7 @@ class BulkReport(Record):
     as_of: datetime | None
     """When they were counted."""
     done: int | None
+    """How many jobs it was done to."""
     refused: int | None
     """How many could not be acted on, because they have changed."""
     refusals: list[BulkRefusal] | None
@@ -1838,6 +1933,7 @@ class BulkRefusal(Record):
     job_id: str
     """The job's id."""
     code: str
+    """What is wrong, for programs."""
     message: str
     """An explanation for people."""
 
@@ -1862,6 +1958,7 @@ class RunSums(Record):
     partial: int
     """Number of partial runs."""
     error: int
+    """Number of runs that ended with an error."""
     cancelled: int
     """Number of cancelled runs."""
     success_rate: float | None
@@ -1888,6 +1985,7 @@ class RunDay(Record):
     partial: int
     """Number of partial runs."""
     error: int
+    """Number of runs that ended with an error."""
     cancelled: int
     """Number of cancelled runs."""
     success_rate: float | None
@@ -1922,17 +2020,27 @@ class SiteRecord(Record):
     spider: str
     """The name of the spider."""
     search_url: str
+    """The address of the site's search."""
     requires_playwright: bool
+    """Whether its pages need a browser."""
     pagination_type: PaginationType
+    """How the site leads to its next page."""
     selectors: dict[str, str]
+    """CSS selectors by field."""
     interval_minutes: int
+    """Minutes from one run to the next."""
     min_pause_seconds: float
+    """The shortest pause between two requests, in seconds."""
     max_pause_seconds: float
+    """The longest pause between two requests, in seconds."""
     max_retries: int
     """At most this many retries."""
     rate_limit: str | None
+    """How many requests go to the site in a time, such as `10/m`; `null` for no limit."""
     allow_overlap: bool
+    """Whether a run begins although the previous one has not ended."""
     payload: dict[str, Any]
+    """What the site's spider is given."""
     fetch: FetchOptionsRecord
     """The options, without the values of headers and cookies and without the proxy's password."""
     expect: ExpectRecord | None
@@ -1965,14 +2073,19 @@ class TargetRecord(Record):
     site: str
     """The name of the site."""
     keywords: str
+    """The words that are searched for."""
     location: str
+    """The place that is searched for."""
     frequency: int | str | None
+    """How often the search runs."""
     timezone: str
     """The IANA name of the time zone."""
     enabled: bool
     """Whether the search runs at its times."""
     results_wanted: int | None
+    """The search ends after this many results."""
     is_remote: bool | None
+    """Whether only remote jobs are searched for."""
     schedule_id: str
     """The id of its schedule in `/schedules`."""
     last_scheduled: datetime | None
@@ -2040,6 +2153,7 @@ class NodeAnswer(Record):
     node: str
     """The name of the node."""
     accepted: bool
+    """Whether it was accepted."""
     spiders: int
     """The number of spiders in the egg."""
     message: str | None
@@ -2090,6 +2204,7 @@ class Variable(Record):
     name: str
     """The name."""
     secret: bool
+    """Whether its value is never shown."""
     value: str | None
     """Null for a secret: it cannot be read, only replaced."""
     updated_at: datetime
@@ -2105,7 +2220,9 @@ class ProjectSettings(Record):
     settings: dict[str, Any]
     """Scrapy's settings."""
     open: list[str]
+    """Settings that a crawl may set itself."""
     open_env: list[str]
+    """Variables that a crawl may set itself."""
 
 
 class NodeRecord(Record):
@@ -2140,12 +2257,15 @@ class NodeRecord(Record):
     healthy: bool
     """Whether the node's last sign of life is recent."""
     max_slots: int
+    """How many crawls the node runs at once."""
     used_slots: int
+    """How many crawls the node runs."""
     free_slots: int
     """Slots that are not in use. They are used only if the node's state is `up`."""
     max_render_slots: int
     """How many of its slots may drive a browser; 0 if the node has no browser."""
     used_render_slots: int
+    """How many of them use a browser."""
     running: int
     """Spider processes that ran at its last sign of life."""
     load: float
@@ -2159,6 +2279,7 @@ class NodeRecord(Record):
     disk_full: bool
     """Whether less than `NODE_MIN_FREE_BYTES` is free."""
     heartbeat_at: datetime
+    """When the node was last heard of."""
     eggs: list[NodeEgg]
     """The eggs that the node has. The project `default`, which has no egg, is on every node."""
 
@@ -2206,11 +2327,13 @@ class KeyRecord(Record):
     note: str | None
     """What the key is for."""
     budget: KeyBudgetRecord | None
+    """What its crawls may take on one day; `null` is no limit."""
     created_at: datetime
     """When it was created."""
     expires_at: datetime | None
     """It is valid until then."""
     revoked_at: datetime | None
+    """When it was revoked; `null` if it was not."""
     last_used_at: datetime | None
     """To within ten minutes."""
     key: str | None
@@ -2238,7 +2361,9 @@ class BudgetAmounts(Record):
     pages: int | None
     """Number of pages."""
     minutes: int | None
+    """Number of minutes."""
     hosts: int | None
+    """Number of hosts."""
     bytes: int | None
     """Size in bytes."""
 
@@ -2308,7 +2433,9 @@ class SavedViewRecord(Record):
     _names = ("view_id",)
     _shows = ("list", "name")
     view_id: str
+    """The view's id."""
     list: ListName
+    """Which list it is a view of."""
     name: str
     """The name."""
     query: str
@@ -2332,6 +2459,7 @@ class Health(Record):
     status: Literal["ok", "degraded", "starting", "down"]
     """`starting`: no node has published its spiders. While `starting` or `down`, no crawl is accepted."""
     checks: dict[str, HealthCheck]
+    """The state of each part, by its name."""
 
 
 class HealthCheck(Record):
@@ -2356,9 +2484,13 @@ class QueueStatus(Record):
     first count is done.
     """
     waiting: WaitingJobs
+    """The jobs that wait."""
     running: int
+    """Number of running jobs."""
     workers: Workers
+    """The processes that hand jobs to nodes."""
     dead_letters: int
+    """Dead letters: their number, or a page of them."""
     sites_since: datetime
     """The start of the time that `sites` covers."""
     sites: list[SiteRuns]
@@ -2371,6 +2503,7 @@ class WaitingJobs(Record):
     """Pending jobs."""
 
     total: int
+    """How many jobs wait."""
     by_reason: dict[str, int]
     """How many jobs wait for each reason; reasons without a job are left out."""
     unexplained: int
@@ -2383,6 +2516,7 @@ class Workers(Record):
     """The workers that live."""
 
     alive: int
+    """How many workers live."""
     names: list[str]
     """`worker:<host>:<process>`."""
 
@@ -2391,12 +2525,15 @@ class SiteRuns(Record):
     """Runs of one site that ended within the window."""
 
     site_name: str
+    """The name of the site."""
     runs: int
     """Runs: their number, or a page of them."""
     succeeded: int
+    """Number of runs that have succeeded."""
     partial: int
     """Number of partial runs."""
     failed: int
+    """Number of runs that have failed."""
     cancelled: int
     """Number of cancelled runs."""
     success_rate: float | None
@@ -2404,11 +2541,15 @@ class SiteRuns(Record):
     duration_seconds: Duration | None
     """Null if no run was started."""
     last_finished_at: datetime
+    """When its last run ended."""
 
 
 class Duration(Record):
     """Seconds from a run's first start to its end."""
 
     average: float
+    """The arithmetic mean, in seconds."""
     median: float
+    """The median, in seconds."""
     longest: float
+    """The longest, in seconds."""

@@ -17,6 +17,7 @@ class FetchOptions(TypedDict, total=False):
     cookies: dict[str, str]
     """Likewise."""
     user_agent: str | None
+    """What is sent as `User-Agent`."""
     proxy: str | None
     """URL of an http proxy; its address is checked like any other."""
     min_pause_seconds: float | None
@@ -26,6 +27,7 @@ class FetchOptions(TypedDict, total=False):
     concurrency: int | None
     """Requests at once."""
     obey_robots: bool | None
+    """Whether `robots.txt` is obeyed; by default as the spider or the platform has it."""
     retry_codes: list[int] | None
     """HTTP statuses after which a page is tried again."""
     rate_limit: str | None
@@ -235,6 +237,7 @@ class ExportOrder(TypedDict, total=False):
     format: Required[Literal["jsonl", "csv", "xlsx", "parquet"]]
     """The format in which it is sent or written."""
     what: ExportWhat
+    """What is written: the whole dataset, or the changes of a run."""
     each: Literal["run"]
     """When it is written: after each run."""
 
@@ -637,7 +640,9 @@ class QuietHours(TypedDict, total=False):
     """No alerts are sent between these times of day. An alert that still fires at the end is sent then."""
 
     since: Required[str]
+    """The time of day at which they begin."""
     until: Required[str]
+    """The time of day at which they end."""
     timezone: str
     """The IANA name of the time zone."""
 
@@ -688,12 +693,17 @@ class AlertCondition(TypedDict, total=False):
     """What is measured, and from which value on there is an alert."""
 
     measure: Required[AlertMeasure]
+    """What is measured."""
     above: float | None
+    """There is an alert if the measure is above it."""
     below: float | None
+    """There is an alert if the measure is below it."""
     of_usual: int | None
+    """`above` or `below` is a multiple of the median of so many earlier runs."""
     runs: int
     """The condition must hold for this many runs in a row."""
     for_seconds: float
+    """The condition must hold for so many seconds."""
 
 
 class AlertRuleChanges(TypedDict, total=False):
