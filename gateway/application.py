@@ -104,6 +104,7 @@ _DESCRIPTION = """
 POST a crawl, watch it live, collect the result.
 
 Errors are `{"error": {"code", "message", "detail"}, "request_id"}`, times are UTC, unknown fields are refused.
+Later releases may answer with more fields, and with more values where an enumeration is beside `string`.
 As soon as there are API keys, every call needs one: `Authorization: Bearer db_…`.
 Send `X-Request-ID` to choose a request's id yourself; it becomes the job's `correlation_id`.
 """
