@@ -7,7 +7,8 @@ import type * as api from './api/types.gen.js';
 import { ApiError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
 import { each } from './pages.js';
-import { answered, type CallOptions, Deadline, isAway, type RequestLimits } from './requests.js';
+import { answered, type CallOptions, Deadline, isAway, type RequestLimits, type Retry } from './requests.js';
+import { VERSION } from './version.js';
 
 declare module './api/client/types.gen.js' {
   // the limits of each call, beside its `path`, `query` and `body`
@@ -26,6 +27,8 @@ export interface DiscoveryBotOptions {
   timeout?: number;
   /** How often a request that may be sent twice is sent again at most (6). */
   retries?: number;
+  /** Called before a request is sent again, for logs and metrics. What it throws ends the call. */
+  onRetry?: (retry: Retry) => void;
 }
 
 /** How a crawl is asked for. */
@@ -35,10 +38,13 @@ export interface StartOptions extends CallOptions {
   idempotencyKey?: string;
 }
 
+/** The levels of a log's lines, the lowest first. */
+export type LogLevel = 'DEBUG' | 'INFO' | 'WARNING' | 'ERROR' | 'CRITICAL';
+
 /** How a log is followed. */
 export interface FollowOptions extends StreamOptions {
-  /** Only lines of this level or higher, such as `WARNING`. */
-  level?: string;
+  /** Only lines of this level or higher. */
+  level?: LogLevel;
 }
 
 type ItemsQuery = Omit<NonNullable<api.ListJobItemsData['query']>, 'after'>;
@@ -89,13 +95,13 @@ export class DiscoveryBot {
 
   /** `baseUrl` is the gateway's address, such as `https://crawls.example.com`; in a browser also a path. */
   constructor(baseUrl: string | URL, options: DiscoveryBotOptions = {}) {
-    const { key, headers, fetch: given } = options;
+    const { key, headers, fetch: given, onRetry } = options;
     const limits = known(options);
     this.#persistent = { ...PERSISTENT, ...limits };
     new URL(baseUrl, globalThis.location?.href); // throws here what would be taken for a gateway that is away
-    const all = { ...headers, ...(key && { Authorization: `Bearer ${key}` }) };
+    const all = { ...userAgent(), ...headers, ...(key && { Authorization: `Bearer ${key}` }) };
     const config = createConfig({ baseUrl: String(baseUrl), headers: all, responseStyle: 'data', throwOnError: true });
-    const inner = createClient({ ...config, ...DEFAULTS, ...limits });
+    const inner = createClient({ ...config, ...DEFAULTS, ...limits, ...(onRetry && { onRetry }) });
     inner.interceptors.error.use((error, response) =>
       response ? new ApiError(response.status, error, seconds(response.headers.get('Retry-After'))) : error,
     );
@@ -171,7 +177,7 @@ export class DiscoveryBot {
   ): Promise<ReadableStream<Uint8Array>> {
     const [query, limits] = split(options);
     return this.get<{ 200: ReadableStream<Uint8Array> }, unknown, true, 'data'>({
-      url: '/jobs/{job_id}/items',
+      url: '/jobs/{job_id}/items/download',
       path: { job_id: jobId },
       query: { ...query, format },
       parseAs: 'stream',
@@ -197,6 +203,14 @@ export class DiscoveryBot {
 
 // the constructor assigns all of it
 export interface DiscoveryBot extends Client {}
+
+/** Which program asks, for the gateway's log. Browsers say it themselves, and some ask the gateway for leave before
+ * they send another one. */
+function userAgent(): Record<string, string> {
+  const { userAgent: runtime = '' } = globalThis.navigator ?? {};
+  if (runtime.startsWith('Mozilla/')) return {};
+  return { 'User-Agent': `discoverybot-client/${VERSION} (TypeScript) ${runtime}`.trimEnd() };
+}
 
 /** Sends a request until it is answered, or may not be sent again. */
 function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise<unknown> {

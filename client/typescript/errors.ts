@@ -43,6 +43,12 @@ export class GatewayUnreachableError extends DiscoveryBotError {
   override name = 'GatewayUnreachableError';
 }
 
+/** What answers is no JSON, though it should be: something else answers than the gateway, or changes what it says.
+ * `cause` is the `SyntaxError`. */
+export class InvalidAnswerError extends DiscoveryBotError {
+  override name = 'InvalidAnswerError';
+}
+
 /** It was not done within its `timeout`. `cause` is what went wrong last, if anything did. */
 export class TimeoutError extends DiscoveryBotError {
   override name = 'TimeoutError';

@@ -2,7 +2,7 @@
 
 import type { Client } from './api/client/index.js';
 import { ApiError } from './errors.js';
-import { Deadline, isAway, passed } from './requests.js';
+import { Deadline, isAway, parsed, passed } from './requests.js';
 
 /** What a stream is asked for. */
 export interface StreamRequest {
@@ -15,7 +15,8 @@ export interface StreamRequest {
 export interface StreamOptions {
   /** The id of the last event that is known: it goes on after it. */
   after?: string;
-  /** Seconds without a gateway after which it is an error; without it, the gateway is waited for. */
+  /** Seconds without a gateway after which it is an error. Without it, a gateway that was there once is waited for, and
+   * one that never was is given up after a minute. */
   patience?: number;
   /** Seconds for all of it, from the first event to the last: a `TimeoutError` after that. */
   timeout?: number;
@@ -34,6 +35,8 @@ export interface StreamEvent {
 const PAUSE = 2000;
 /** Seconds without a word after which a connection is dead: the gateway sends a comment every 15 s. */
 const SILENCE = 45;
+/** Seconds for a gateway that never was there. */
+const FIRST_PATIENCE = 60;
 /** 204: there is nothing left to see. */
 const NO_CONTENT = 204;
 
@@ -41,27 +44,30 @@ const NO_CONTENT = 204;
 export async function* follow(
   client: Client,
   request: StreamRequest,
-  { after = '', patience = Number.POSITIVE_INFINITY, timeout, signal }: StreamOptions = {},
+  { after = '', patience, timeout, signal }: StreamOptions = {},
 ): AsyncGenerator<StreamEvent, void> {
   const deadline = new Deadline(timeout);
   let id = after;
   let pause = PAUSE;
   let heard = performance.now();
+  let wasThere = false;
   for (;;) {
     try {
       const body = await opened(client, request, { id, timeout: deadline.left / 1000, signal });
       if (!body) return;
+      wasThere = true;
       for await (const frame of frames(body)) {
         heard = performance.now();
         id = frame.id ?? id;
         pause = Number(frame.retry ?? pause);
-        if (frame.data) yield { event: frame.event ?? 'message', id, data: JSON.parse(frame.data) };
+        if (frame.data) yield { event: frame.event ?? 'message', id, data: parsed(frame.data) };
         if (frame.event === 'end') return;
         heard = performance.now(); // the reader may have taken its time
       }
     } catch (error) {
       signal?.throwIfAborted();
-      if (!isAway(error) || performance.now() - heard > 1000 * patience) throw error;
+      const longest = patience ?? (wasThere ? Number.POSITIVE_INFINITY : FIRST_PATIENCE);
+      if (!isAway(error) || performance.now() - heard > 1000 * longest) throw error;
       // a gateway may ask for more time than there is patience
       if (error instanceof ApiError && error.retryAfter) pause = Math.max(pause, 1000 * error.retryAfter);
     }

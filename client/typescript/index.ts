@@ -7,6 +7,7 @@ export type * from './api/types.gen.js';
 export * from './client.js';
 export * from './errors.js';
 export { each, type List, type Page, type PageOf, pages, type Row } from './pages.js';
-export type { CallOptions, RequestLimits } from './requests.js';
+export type { CallOptions, RequestLimits, Retry } from './requests.js';
 export type { StreamOptions } from './events.js';
+export { VERSION } from './version.js';
 export * from './webhooks.js';

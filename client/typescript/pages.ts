@@ -24,8 +24,8 @@ export type Row<P> = IsOne<Lists<P>> extends true ? (P[Lists<P>] extends readonl
 /** Each page of a list, one after the other: `pages(listJobs, { client, query: { status: ['error'] } })`. It takes any
  * function of this package whose answer has `next`. `timeout` is for all pages together.
  *
- * `by` is the parameter that takes `next`. It is `after`, and `since` for the changes of a dataset; the calls that read
- * logs say in their description that theirs is `from`. */
+ * `by` is the parameter that takes `next`, if it is none of those that are known: `from` for what reads logs, `since`
+ * for the changes of a dataset, and `after`. */
 export async function* pages<L extends List>(
   list: L,
   options: Parameters<L>[0],
@@ -43,8 +43,13 @@ export async function* pages<L extends List>(
     // changes go on for ever: there may be more the next time
     const isLast = typeof next === 'number' ? !(page as { pending?: number }).pending : next == null;
     if (isLast) return;
-    query = { ...query, [by ?? (typeof next === 'number' ? 'since' : 'after')]: next };
+    query = { ...query, [by ?? parameterOf(page)]: next };
   }
+}
+
+function parameterOf(page: Page): string {
+  if (typeof page.next === 'number') return 'since';
+  return 'lines' in page || 'segments' in page ? 'from' : 'after';
 }
 
 /** Each row of a list, page by page: `each(listJobs, { client })` gives jobs. Use `pages` where a page has more than

@@ -1,6 +1,6 @@
 /** Requests that are sent again until they are answered, each within its limits. */
 
-import { ApiError, GatewayUnreachableError, TimeoutError } from './errors.js';
+import { ApiError, GatewayUnreachableError, InvalidAnswerError, TimeoutError } from './errors.js';
 
 /** How long a call may take, and how often it is sent. */
 export interface CallOptions {
@@ -13,12 +13,26 @@ export interface CallOptions {
   signal?: AbortSignal | null;
 }
 
+/** A request that is about to be sent again. */
+export interface Retry {
+  method: string;
+  url: string;
+  /** How often it is sent again with this: 1 for the first time. */
+  attempt: number;
+  /** Seconds until then. */
+  pause: number;
+  /** What went wrong. */
+  error: unknown;
+}
+
 /** The same, of a request whose limits differ from others. */
 export interface RequestLimits extends CallOptions {
   /** Seconds without a byte after which a connection is dead, and the request is sent again if it may be. */
   silence?: number;
   /** Whether it may be sent twice, whatever its method is. */
   repeatable?: boolean;
+  /** Called before each pause after which a request is sent again. What it throws ends the call. */
+  onRetry?: (retry: Retry) => void;
 }
 
 /** Answers of a gateway, or of a proxy, that is back some time. */
@@ -95,6 +109,8 @@ export class Attempt {
   /** What went wrong: some browsers replace the errors of a body. */
   failure: unknown;
   isRepeatable: boolean;
+  method = '';
+  url = '';
   readonly #late = new AbortController();
   readonly #silence: number;
   #origin = '';
@@ -112,6 +128,8 @@ export class Attempt {
 
   readonly fetch: typeof fetch = async (input, init) => {
     const request = new Request(input, init);
+    this.method = request.method;
+    this.url = request.url;
     this.#origin = new URL(request.url).origin;
     this.isRepeatable ||= REPEATABLE.includes(request.method) || request.headers.has('Idempotency-Key');
     const over = timer(this.deadline.left, () => this.#late.abort(this.deadline.error(this.before)));
@@ -175,6 +193,20 @@ export class Attempt {
   }
 }
 
+/** What `JSON.parse` says is of the answer: a request is written without it. */
+function read(error: unknown): unknown {
+  return error instanceof SyntaxError ? new InvalidAnswerError('the answer is no JSON', { cause: error }) : error;
+}
+
+/** The value of a text that the gateway has sent. */
+export function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw read(error);
+  }
+}
+
 /** Sends a request until it is answered, or may not be sent again. */
 export async function answered<T>(
   once: (attempt: Attempt) => Promise<T>,
@@ -189,11 +221,13 @@ export async function answered<T>(
       return await once(attempt);
     } catch (error) {
       limits.signal?.throwIfAborted();
-      before = attempt.failure ?? error;
+      before = attempt.failure ?? read(error);
       const asked = before instanceof ApiError ? 1000 * (before.retryAfter ?? 0) : 0;
       const pause = Math.max(asked, (longest * (1 + Math.random())) / 2);
       const isAllowed = attempt.isRepeatable && again < limits.retries && asked <= ASKED_FOR;
       if (!isAllowed || !isAway(before) || pause >= deadline.left) throw before;
+      const { method, url } = attempt;
+      limits.onRetry?.({ method, url, attempt: again + 1, pause: pause / 1000, error: before });
       await passed(pause, limits.signal);
     }
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { each, followJobs, getJobLogLines, listDatasetChanges, listJobs, listSpiders, pages, TimeoutError } from 'discoverybot-client';
+import { each, followJobs, GatewayUnreachableError, getJobLogLines, InvalidAnswerError, listDatasetChanges, listJobs, listSpiders, pages, TimeoutError } from 'discoverybot-client';
 import { away, begun, events, gateway, json, refused } from './gateway.mjs';
 
 const all = async (rows) => {
@@ -30,7 +30,7 @@ test('changes end where there are no more of them', async () => {
 
 test('lines of a log go on with `from`', async () => {
   const { client, asked } = gateway([json({ run: '1', lines: [{ id: '1-1' }], next: '1-2' }), json({ run: '1', lines: [], next: null })]);
-  await all(each(getJobLogLines, { client, path: { job_id: '1' } }, 'from'));
+  await all(each(getJobLogLines, { client, path: { job_id: '1' } }));
   assert.deepEqual(queries(asked), ['', '?from=1-2']);
 });
 
@@ -67,6 +67,23 @@ test('a log that is refused, or takes too long, is an error', async () => {
   assert.equal(asked.length, 1);
   const silent = gateway([begun('event: log\n', { breaks: false, type: 'text/event-stream' })]);
   await assert.rejects(all(silent.client.followJob('1', { timeout: 20 })), TimeoutError);
+});
+
+test('a gateway that never was there is given up, and one that was is waited for', async (t) => {
+  const silent = gateway([away]);
+  t.mock.method(performance, 'now', () => 2000 * silent.asked.length);
+  await assert.rejects(all(silent.client.followJob('1')), GatewayUnreachableError);
+  assert.equal(silent.asked.length, 31);
+  t.mock.restoreAll();
+  const end = events('event: end\nid: 1-2\ndata: {"status": "finished"}\n\n');
+  const back = gateway([events('event: log\nid: 1-1\ndata: {}\n\n'), ...Array(100).fill(away), end]);
+  t.mock.method(performance, 'now', () => 2000 * back.asked.length);
+  assert.equal((await all(back.client.followJob('1'))).at(-1).event, 'end');
+});
+
+test('data of an event that is no JSON is an error of this package', async () => {
+  const { client } = gateway([events('event: log\nid: 1-1\ndata: {"msg"\n\n')]);
+  await assert.rejects(all(client.followJob('1')), InvalidAnswerError);
 });
 
 test('generated streams go on, too', async () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ApiError, createCrawl, DiscoveryBot, DiscoveryBotError, GatewayUnreachableError, getJob, pauseJob, TimeoutError } from 'discoverybot-client';
+import { ApiError, createCrawl, DiscoveryBot, DiscoveryBotError, GatewayUnreachableError, getJob, InvalidAnswerError, pauseJob, TimeoutError, VERSION } from 'discoverybot-client';
 import { away, begun, gateway, json, never, pauses, refused } from './gateway.mjs';
 
 const JOB = { kind: 'job', job_id: '1', status: 'finished' };
@@ -117,6 +117,40 @@ test('a web page is no answer, but an error at once', async () => {
   await assert.rejects(client.jobItems('1').next(), error);
   await assert.rejects(client.followJob('1').next(), error);
   assert.equal(asked.length, 3);
+});
+
+test('an answer that is no JSON is an error of this package, at once', async () => {
+  const { client, asked } = gateway([() => new Response('{"kind": ', { headers: { 'Content-Type': 'application/json' } })]);
+  const error = await getJob({ client, path }).catch((caught) => caught);
+  assert.ok(error instanceof InvalidAnswerError && error instanceof DiscoveryBotError && error.cause instanceof SyntaxError);
+  assert.equal(asked.length, 1);
+});
+
+test('a program hears of each request that is sent again', async () => {
+  const heard = [];
+  const { client } = gateway([away, refused(503, 'unavailable', { 'Retry-After': '7' }), json(JOB)], { onRetry: (retry) => heard.push(retry) });
+  await getJob({ client, path });
+  assert.deepEqual(heard.map(({ method, url, attempt }) => [method, url, attempt]), [['GET', 'http://gateway/jobs/1', 1], ['GET', 'http://gateway/jobs/1', 2]]);
+  assert.ok(heard[0].error instanceof GatewayUnreachableError);
+  assert.deepEqual([heard[1].error.code, heard[1].pause], ['unavailable', 7]);
+  const other = gateway([away], { onRetry: () => { throw new Error('enough'); } });
+  await assert.rejects(getJob({ client: other.client, path }), { message: 'enough' });
+  assert.equal(other.asked.length, 1);
+});
+
+test('a request says which program it comes from, but not in browsers', async (t) => {
+  const { client, asked } = gateway([json(JOB)]);
+  await getJob({ client, path });
+  assert.ok(asked[0].headers.get('User-Agent').startsWith(`discoverybot-client/${VERSION} (TypeScript)`));
+  const own = gateway([json(JOB)], { headers: { 'user-agent': 'mine/1' } });
+  await getJob({ client: own.client, path });
+  assert.equal(own.asked[0].headers.get('User-Agent'), 'mine/1');
+  const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
+  t.after(() => (before ? Object.defineProperty(globalThis, 'navigator', before) : delete globalThis.navigator));
+  Object.defineProperty(globalThis, 'navigator', { value: { userAgent: 'Mozilla/5.0 (X11)' }, configurable: true });
+  const page = gateway([json(JOB)]);
+  await getJob({ client: page.client, path });
+  assert.equal(page.asked[0].headers.get('User-Agent'), null);
 });
 
 test('a connection without a word is given up, and the request sent again', async () => {
