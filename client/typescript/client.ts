@@ -8,6 +8,7 @@ import { ApiError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
 import { each } from './pages.js';
 import { answered, type CallOptions, Deadline, isAway, type RequestLimits, type Retry } from './requests.js';
+import { type Resources, resources } from './resources.js';
 import { VERSION } from './version.js';
 
 declare module './api/client/types.gen.js' {
@@ -119,7 +120,7 @@ export class DiscoveryBot {
       (asked: RequestOptions) => request({ ...asked, method: method.toUpperCase() as RequestOptions['method'] }),
     ]);
     const sse = { ...inner.sse, get: async (asked: RequestOptions) => ({ stream: this.#data(asked) }) };
-    Object.assign(this, inner, { request, sse }, Object.fromEntries(methods));
+    Object.assign(this, inner, { request, sse }, Object.fromEntries(methods), resources(this));
   }
 
   /** Asks for a crawl. If the answer is lost or the gateway is away, it is asked again, for a minute if no `timeout`
@@ -202,7 +203,7 @@ export class DiscoveryBot {
 }
 
 // the constructor assigns all of it
-export interface DiscoveryBot extends Client {}
+export interface DiscoveryBot extends Client, Resources {}
 
 /** Which program asks, for the gateway's log. Browsers say it themselves, and some ask the gateway for leave before
  * they send another one. */
