@@ -72,12 +72,13 @@ class RunChanges(NamedTuple):
 
 
 @router.page("/console/datasets")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def datasets(query: Annotated[DatasetsQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
     with mongo_errors():
-        found, following = parts[DatasetStore].of_user(caller.only(query.user_id), query.limit, query.after)
+        user_id = caller.only(query.user_id)
+        found, following = parts[DatasetStore].of_user(user_id, query.limit, query.after, caller.projects)
         last = {(one.user_id, one.name): _last_run(one, parts) for one in found}
-        listed = DatasetPage(datasets=views(found, parts), next=following)
+        listed = DatasetPage(datasets=views(found, parts, caller), next=following)
     return page(request, "datasets/list.html", found=listed, asked=query, last=last)
 
 
@@ -87,7 +88,7 @@ def _last_run(dataset: Dataset, parts: GatewayParts) -> DatasetRunView | None:
 
 
 @router.page("/console/datasets/{name}")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def dataset_runs(
     name: Name, query: Annotated[DatasetPageQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> Response:
@@ -114,7 +115,7 @@ def dataset_runs(
 
 
 @router.page("/console/datasets/{name}/items")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def dataset_items(
     name: Name, query: Annotated[DatasetPageQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> Response:
@@ -122,7 +123,7 @@ def dataset_items(
 
 
 @router.page("/console/datasets/{name}/normal")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def dataset_normal(
     name: Name, query: Annotated[DatasetPageQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> Response:
@@ -133,7 +134,7 @@ def dataset_normal(
 
 
 @router.page("/console/datasets/{name}/runs/{run}")
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def dataset_run(  # noqa: PLR0917 - what a route is given
     name: Name, run: RunJob, query: Annotated[RunPageQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> Response:
@@ -161,7 +162,7 @@ def _page(request: Request, parts: GatewayParts, name: str, dataset: Dataset, **
     viewer = Viewer.of(request)
     named = addresses(dataset, viewer, parts)
     with mongo_errors():
-        (view,) = views([dataset], parts)
+        (view,) = views([dataset], parts, viewer.caller)
     return page(
         request,
         f"datasets/{name}.html",

@@ -76,7 +76,7 @@ async def _held(parts: GatewayParts, caller: Caller) -> list[DatasetView]:
 def _with_held(parts: GatewayParts, caller: Caller) -> list[DatasetView]:
     with mongo_errors():
         found = parts[DatasetStore].many(parts[RunStore].datasets_with_held(_MOST_HELD), caller.only(None))
-        return views(found, parts)
+        return views(found, parts, caller)
 
 
 async def _lists_and_figures(parts: GatewayParts, caller: Caller) -> tuple[dict[str, JobPage], Figures | None]:

@@ -69,7 +69,7 @@ SECTIONS = (
     Section("/console/jobs", "Jobs", "jobs", "g j"),
     Section("/console/crawl", "New crawl", "plus", "n", Scope.CRAWL),
     Section("/console/schedules", "Schedules", "calendar", "g s"),
-    Section("/console/datasets", "Datasets", "datasets", "g t", by_project=False),
+    Section("/console/datasets", "Datasets", "datasets", "g t"),
     Section("/console/sites", "Sites", "sites", "g i", Scope.CRAWL),
     Section("/console/projects", "Projects", "box", "g p"),
     Section("/console/nodes", "Nodes", "node", "g n", Scope.ADMIN),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
@@ -65,6 +65,10 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
     items: int = 0
     #: How many runs were published.
     runs: int = 0
+    #: The projects whose runs were taken up, and how many of the published runs were noted here. Releases up to 0.2.0
+    #: note neither, so the numbers differ if one of them has published a run.
+    projects: tuple[str, ...] = ()
+    noted_runs: int = 0
     #: When the newest published run of each scope started. A run of that scope that started earlier is not published
     #: any more.
     heads: dict[str, datetime] = Field(default_factory=dict)
@@ -89,6 +93,12 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
         """Empty if there is none."""
         schema: dict[str, Any] = orjson.loads(self.item_schema or "{}")
         return schema
+
+    def is_of(self, projects: Collection[str]) -> bool:
+        """Whether all that is in it is known to be of these projects; of any if there are none."""
+        if not projects:
+            return True
+        return bool(self.projects) and self.noted_runs == self.runs and set(self.projects) <= set(projects)
 
     @property
     def is_applied(self) -> bool:

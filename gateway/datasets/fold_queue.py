@@ -68,9 +68,12 @@ class FoldQueue:
         earlier: Document = {"dataset_due": {"$lt": until}, **of_dataset}
         Repeating(self._jobs).update_many(earlier, {"$set": {"dataset_due": until}})
 
-    def waiting(self, user_id: str, names: Sequence[str]) -> dict[str, int]:
-        """How many runs of these datasets wait to be folded."""
-        query = {"dataset_due": {"$exists": True}, "user_id": user_id, "spec.dataset.name": {"$in": list(names)}}
+    def waiting(self, user_id: str, names: Sequence[str], projects: Collection[str] = ()) -> dict[str, int]:
+        """How many runs of these datasets wait to be folded; `projects`: only runs of these projects."""
+        query: Document = {"dataset_due": {"$exists": True}, "user_id": user_id}
+        query["spec.dataset.name"] = {"$in": list(names)}
+        if projects:
+            query["spec.project"] = {"$in": list(projects)}
         counts: dict[str, int] = {}
         for one in self._jobs.find(query, {"spec.dataset.name": 1}):
             name = one["spec"]["dataset"]["name"]

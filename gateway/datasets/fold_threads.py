@@ -126,6 +126,7 @@ class Folding:
         if dataset is None or dataset.lease is None or self._dropped(due):
             return None
         with about(job):
+            self._datasets.note_project(dataset, job.spec.project)
             try:
                 run = self._fold.fold(dataset, job)
             except LeaseLostError:

@@ -4,7 +4,7 @@ fits into memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from attrs import define, field
@@ -25,6 +25,8 @@ class RecordRows:
     _as_of: int | None = None
     _removed: bool = False
     text: str | None = None
+    #: Called after each batch was read. Raises an error if the reader may not have it.
+    _check: Callable[[], object] = bool
     count: int = field(init=False, default=0)
     #: The cursor; `None` at the end.
     _after: str | None = field(init=False, default="")
@@ -49,6 +51,7 @@ class RecordRows:
         found = self._feed.items(
             self._dataset, after, limit, as_of=self._as_of, removed=self._removed, text=self.text
         )
+        self._check()
         return [row_of(record) for record in found.records], found.next
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from attrs import define
@@ -13,7 +13,7 @@ from gateway.datasets.dataset import OPTIONS, Dataset, DatasetRun, RunState
 from gateway.datasets.fold_queue import FoldQueue
 from gateway.datasets.item_schema import schema_text
 from gateway.datasets.store import DatasetStore, RunStore
-from gateway.errors import ConflictError, DatasetRunNotFoundError, InvalidRequestError
+from gateway.errors import ConflictError, DatasetNotFoundError, DatasetRunNotFoundError, InvalidRequestError
 from gateway.stores.mongo import mongo_errors
 
 
@@ -23,12 +23,28 @@ class Datasets:
     _runs: RunStore
     _queue: FoldQueue
 
-    def find(self, name: str, user_id: str | None) -> Dataset:
-        """The user's dataset of this name. Without a user: the only dataset of this name. Raises
-        `DatasetNotFoundError`, and `InvalidRequestError` if several users have one.
+    def find(self, name: str, user_id: str | None, projects: Collection[str] = ()) -> Dataset:
+        """The user's dataset of this name. Without a user: the only dataset of this name. `projects`: one that other
+        projects feed, too, is as if it did not exist. Raises `DatasetNotFoundError`, and `InvalidRequestError` if
+        several users have one.
         """
         with mongo_errors():
-            return self._datasets.named(name) if user_id is None else self._datasets.get(user_id, name)
+            if user_id is None:
+                return self._datasets.named(name, projects)
+            found = self._datasets.get(user_id, name)
+        if not found.is_of(projects):
+            raise DatasetNotFoundError(name)
+        return found
+
+    def again(self, dataset: Dataset, projects: Collection[str] = ()) -> Dataset:
+        """The dataset as it is now. Raises `DatasetNotFoundError` if it was deleted, or if other projects feed it by
+        now.
+        """
+        with mongo_errors():
+            found = self._datasets.by_id(dataset.id)
+        if found is None or found.deleted_at is not None or not found.is_of(projects):
+            raise DatasetNotFoundError(dataset.name)
+        return found
 
     def check(self, user_id: str, order: DatasetOrder) -> None:
         """Raises `InvalidRequestError` if the user's dataset exists and has other options than the order has."""

@@ -55,12 +55,13 @@ class DatasetStore:
             raise DatasetNotFoundError(name)
         return found
 
-    def named(self, name: str) -> Dataset:
-        """The dataset of this name, whichever user has it. Raises `DatasetNotFoundError`, and `InvalidRequestError`
-        if several users have one.
+    def named(self, name: str, projects: Collection[str] = ()) -> Dataset:
+        """The dataset of this name, whichever user has it; `projects`: of those of these projects. Raises
+        `DatasetNotFoundError`, and `InvalidRequestError` if several users have one.
         """
-        query = {"name": name, "live_name": {"$exists": True}}
-        found = self._documents.many(self._datasets.find(query, limit=2))
+        query = {"name": name, "live_name": {"$exists": True}, **_fed_by(projects)}
+        read = self._datasets.find(query, limit=0 if projects else 2)
+        found = [one for one in self._documents.many(read) if one.is_of(projects)]
         if len(found) > 1:
             raise InvalidRequestError("user_id", f"several users have a dataset {name!r}: name the user")
         if not found:
@@ -70,10 +71,15 @@ class DatasetStore:
     def by_id(self, dataset_id: str) -> Dataset | None:
         return self._documents.find_one({"_id": dataset_id})
 
-    def of_user(self, user_id: str | None, limit: int, after: str | None = None) -> tuple[list[Dataset], str | None]:
-        """A page as `documents.page` returns it; of all users if `user_id` is `None`."""
+    def of_user(
+        self, user_id: str | None, limit: int, after: str | None = None, projects: Collection[str] = ()
+    ) -> tuple[list[Dataset], str | None]:
+        """A page as `documents.page` returns it; of all users if `user_id` is `None`. `projects`: only those of these
+        projects, so a page can have fewer than `limit` although others follow.
+        """
         mine: Document = {"live_name": {"$exists": True}} if user_id is None else {"user_id": user_id}
-        return page(self._documents, [{**mine, **_LIVE}], limit, after)
+        found, following = page(self._documents, [{**mine, **_LIVE, **_fed_by(projects)}], limit, after)
+        return [one for one in found if one.is_of(projects)], following
 
     def many(self, dataset_ids: Sequence[str], user_id: str | None) -> list[Dataset]:
         """Those of these datasets that exist and belong to the user (to any user if `user_id` is `None`)."""
@@ -121,6 +127,12 @@ class DatasetStore:
             raise ConflictError("the dataset has changed meanwhile; read it again")
         return self._documents.one(found)
 
+    @state_change("datasets.note_project")
+    def note_project(self, dataset: Dataset, project: str) -> None:
+        """Note that runs of this project are taken up, before anything of them can be seen."""
+        if project not in dataset.projects:
+            Repeating(self._datasets).update_one({"_id": dataset.id}, {"$addToSet": {"projects": project}})
+
     # --- one fold of a dataset at a time
 
     @state_change("datasets.claim")
@@ -155,6 +167,7 @@ class DatasetStore:
             "heads": _newest({**dataset.heads, run.scope: run.started_at}),
             "items": dataset.items + counts.new - counts.removed,
             "runs": dataset.runs + 1,
+            "noted_runs": dataset.noted_runs + 1,
             "updated_at": self._clock(),
         }
         if run.incomplete is None:
@@ -215,6 +228,11 @@ def _live_name(user_id: str, name: str) -> str:
 
 #: Datasets that are not deleted.
 _LIVE: Document = {"deleted_at": {"$exists": False}}
+
+
+def _fed_by(projects: Collection[str]) -> Document:
+    """A query for all datasets of these projects; it also finds those that other projects feed, too."""
+    return {"projects": {"$in": list(projects)}} if projects else {}
 
 
 def _unleased(now: datetime) -> Document:

@@ -75,6 +75,7 @@ ELSEWHERE = {
             "datasets.insert",
             "datasets.learn_from",
             "datasets.mark_deleted",
+            "datasets.note_project",
             "datasets.publish",
             "datasets.raise_floor",
             "datasets.release",

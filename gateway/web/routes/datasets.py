@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from gateway.datasets.judging import compare
 from gateway.datasets.rows import ChangeRows, RecordRows
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import DatasetStore, RunStore
-from gateway.errors import DatasetNotFoundError, InvalidRequestError
+from gateway.errors import InvalidRequestError
 from gateway.exports.export import ExportPlaces
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
@@ -73,26 +74,27 @@ RunJob = Annotated[
 
 def find(name: str, user_id: str | None, parts: GatewayParts, caller: Caller) -> Dataset:
     """Raises `DatasetNotFoundError`, `NotYourUserError`, `InvalidRequestError`."""
-    return parts[Datasets].find(name, caller.only(user_id))
+    return parts[Datasets].find(name, caller.only(user_id), caller.projects)
 
 
 def datasets_page(query: DatasetsQuery, parts: GatewayParts, caller: Caller) -> DatasetPage:
     with mongo_errors():
-        found, following = parts[DatasetStore].of_user(caller.only(query.user_id), query.limit, query.after)
-        return DatasetPage(datasets=views(found, parts), next=following)
+        user_id = caller.only(query.user_id)
+        found, following = parts[DatasetStore].of_user(user_id, query.limit, query.after, caller.projects)
+        return DatasetPage(datasets=views(found, parts, caller), next=following)
 
 
-def views(found: list[Dataset], parts: GatewayParts) -> list[DatasetView]:
+def views(found: list[Dataset], parts: GatewayParts, caller: Caller) -> list[DatasetView]:
     held = parts[RunStore].held([one.id for one in found])
     users: dict[str, list[str]] = {}
     for one in found:
         users.setdefault(one.user_id, []).append(one.name)
-    waiting = {user: parts[FoldQueue].waiting(user, names) for user, names in users.items()}
+    waiting = {user: parts[FoldQueue].waiting(user, names, caller.projects) for user, names in users.items()}
     return [DatasetView.of(one, held.get(one.id, 0), waiting[one.user_id].get(one.name, 0)) for one in found]
 
 
 @router.get("", summary="List datasets", responses=problems(503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def list_datasets(query: Annotated[DatasetsQuery, Query()], parts: Parts, caller: Called) -> DatasetPage:
     """Newest first. Pass `next` as `after` for the page that follows."""
     return await parts.threads.run(datasets_page, query, parts, caller)
@@ -118,14 +120,14 @@ def put_dataset(  # noqa: PLR0917 - what a route is given
     made, is_new = parts[Datasets].put(user_id, name, body.model_dump(exclude_none=True))
     if is_new:
         response.status_code = HTTPStatus.CREATED.value
-    return views([made], parts)[0]
+    return views([made], parts, caller)[0]
 
 
 @router.get("/{name}", summary="A dataset, and how it fares", responses=problems(404, 503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def get_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called) -> DatasetView:
     """Its options, how many items it has, and what waits to be applied."""
-    return views([find(name, query.user_id, parts, caller)], parts)[0]
+    return views([find(name, query.user_id, parts, caller)], parts, caller)[0]
 
 
 @router.patch("/{name}", summary="Change options of a dataset", responses=problems(404, 409, 413, 503))
@@ -143,7 +145,8 @@ def update_dataset(  # noqa: PLR0917 - what a route is given
     """
     dataset = find(name, query.user_id, parts, caller)
     parts[ExportPlaces].require(dataset.user_id, body.exports or ())
-    before, after = views([dataset, parts[Datasets].change(dataset, body.model_dump(exclude_none=True))], parts)
+    changed = parts[Datasets].change(dataset, body.model_dump(exclude_none=True))
+    before, after = views([dataset, changed], parts, caller)
     note_changes(request, before, after)
     return after
 
@@ -173,7 +176,7 @@ def delete_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Par
         **problems(404, 410, 429, 503),
     },
 )
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def list_dataset_changes(
     name: Name, query: Annotated[ChangesQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> ChangesPage | Response:
@@ -191,13 +194,13 @@ async def list_dataset_changes(
         parts.answers.take()
         since = _last_event_id(request, since)
         page = await _page(parts, dataset, query, since)
-        events, headers = _events(parts, dataset, query, page), {"Cache-Control": "no-store"}
+        events, headers = _events(parts, dataset, query, page, caller), {"Cache-Control": "no-store"}
         return Download(events, parts.answers, headers=headers, media_type=EVENT_STREAM)
     page = await _page(parts, dataset, query, since)
     if query.wait and not page.changes and not page.pending:
         parts.answers.take()
         await while_there(parts[FeedWatch].changed(dataset, query.wait))
-        page = await _page(parts, await _again(parts, dataset), query, page.next)
+        page = await _page(parts, await _again(parts, dataset, caller), query, page.next)
     return page
 
 
@@ -214,7 +217,7 @@ async def list_dataset_changes(
         **problems(404, 410, 429, 503),
     },
 )
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def download_dataset_changes(
     name: Name, query: Annotated[ChangesFileQuery, Query()], parts: Parts, caller: Called
 ) -> Response:
@@ -239,10 +242,8 @@ async def _page(parts: GatewayParts, dataset: Dataset, query: ChangesQuery, sinc
     return await parts.threads.run(read)
 
 
-async def _again(parts: GatewayParts, dataset: Dataset) -> Dataset:
-    found: Dataset | None = await parts.threads.look(parts[DatasetStore].by_id, dataset.id)
-    if found is None or found.deleted_at is not None:
-        raise DatasetNotFoundError(dataset.name)
+async def _again(parts: GatewayParts, dataset: Dataset, caller: Caller) -> Dataset:
+    found: Dataset = await parts.threads.look(parts[Datasets].again, dataset, caller.projects)
     return found
 
 
@@ -256,7 +257,7 @@ _PING_SECONDS = 15.0
 
 
 async def _events(
-    parts: GatewayParts, dataset: Dataset, query: ChangesQuery, page: ChangesPage
+    parts: GatewayParts, dataset: Dataset, query: ChangesQuery, page: ChangesPage, caller: Caller
 ) -> AsyncIterator[bytes]:
     yield b"retry: 2000\n\n"
     while True:
@@ -267,7 +268,7 @@ async def _events(
             yield b"id: %d\n\n" % page.next
         if not page.pending:
             await parts[FeedWatch].changed(dataset, _PING_SECONDS)
-            dataset = await _again(parts, dataset)
+            dataset = await _again(parts, dataset, caller)
         page = await _page(parts, dataset, query, page.next)
 
 
@@ -282,7 +283,7 @@ async def _events(
         **problems(404, 409, 410, 429, 503),
     },
 )
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def list_dataset_items(
     name: Name, query: Annotated[DatasetItemsQuery, Query()], parts: Parts, caller: Called
 ) -> RecordsPage | Response:
@@ -292,8 +293,8 @@ async def list_dataset_items(
     """
     dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
     if _is_file(query, "as_of", "removed", "q"):
-        return await _records_file(name, dataset, query, parts)
-    return await parts.threads.run(_records_page, dataset, query, parts)
+        return await _records_file(name, dataset, query, parts, caller)
+    return await parts.threads.run(_records_page, dataset, query, parts, caller)
 
 
 @router.get(
@@ -308,30 +309,36 @@ async def list_dataset_items(
         **problems(404, 409, 410, 429, 503),
     },
 )
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def download_dataset_items(
     name: Name, query: Annotated[DatasetItemsFileQuery, Query()], parts: Parts, caller: Called
 ) -> Response:
     """All items that are present, in the order of their keys' hashes."""
     dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
-    return await _records_file(name, dataset, query, parts)
+    return await _records_file(name, dataset, query, parts, caller)
 
 
-async def _records_file(name: str, dataset: Dataset, query: DatasetItemsFileQuery, parts: GatewayParts) -> Response:
-    rows = RecordRows(parts[DatasetFeed], dataset, query.as_of, query.removed, query.q)
+async def _records_file(
+    name: str, dataset: Dataset, query: DatasetItemsFileQuery, parts: GatewayParts, caller: Caller
+) -> Response:
+    # a run of another project may be taken up while the items are read
+    check = partial(parts[Datasets].again, dataset, caller.projects) if caller.projects else bool
+    rows = RecordRows(parts[DatasetFeed], dataset, query.as_of, query.removed, query.q, check)
     return await _download(parts, query, rows, name)
 
 
-def _records_page(dataset: Dataset, query: DatasetItemsQuery, parts: GatewayParts) -> RecordsPage:
+def _records_page(dataset: Dataset, query: DatasetItemsQuery, parts: GatewayParts, caller: Caller) -> RecordsPage:
     found = parts[DatasetFeed].items(
         dataset, query.after or "", query.limit, as_of=query.as_of, removed=query.removed, text=query.q
     )
+    if caller.projects:
+        parts[Datasets].again(dataset, caller.projects)
     seq = query.as_of if query.as_of is not None else dataset.applied_seq
     return RecordsPage(items=[RecordView.of(record) for record in found.records], next=found.next, seq=seq)
 
 
 @router.get("/{name}/health", summary="What is normal, and how the last run compares", responses=problems(404, 503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def get_dataset_health(
     name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetHealth:
@@ -348,7 +355,7 @@ async def get_dataset_health(
     response_model=dict[str, Any],
     responses={200: {"content": {SCHEMA_TYPE: {"schema": {"type": "object"}}}}, **problems(404, 503)},
 )
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def get_dataset_schema(
     name: Name, query: Annotated[SchemaQuery, Query()], parts: Parts, caller: Called
 ) -> Response:
@@ -404,7 +411,7 @@ def _is_file(query: ChangesQuery | DatasetItemsQuery, *options: str) -> bool:
 
 
 @router.get("/{name}/runs", summary="What each run has changed", responses=problems(404, 503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 async def list_dataset_runs(
     name: Name, query: Annotated[DatasetRunsQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunsPage:
@@ -420,7 +427,7 @@ def runs_page(name: str, query: DatasetRunsQuery, parts: GatewayParts, caller: C
 
 
 @router.get("/{name}/runs/{run}", summary="One run of a dataset", responses=problems(404, 503))
-@needs(Scope.READ)
+@needs(Scope.READ, by_project=True)
 def get_dataset_run(
     name: Name, run: RunJob, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:

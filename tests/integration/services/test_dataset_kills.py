@@ -12,7 +12,7 @@ from gateway.stores.mongo import connect
 
 POINTS = (
     *("datasets.insert", "datasets.claim", "datasets.renew", "datasets.publish", "datasets.applied"),
-    *("datasets.change", "datasets.learn_from", "datasets.raise_floor"),
+    *("datasets.change", "datasets.learn_from", "datasets.raise_floor", "datasets.note_project"),
     *("dataset_runs.drop_figures", "dataset_runs.forget"),
     *("datasets.release", "datasets.mark_deleted", "datasets.remove"),
     *("dataset_runs.save", "dataset_runs.change", "dataset_runs.supersede", "dataset_runs.delete"),

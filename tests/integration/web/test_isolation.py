@@ -124,6 +124,8 @@ class Door(NamedTuple):
                 "spider": "jobs",
                 "run": (ids or self.ids)["job_id"],
                 **(ids or self.ids),
+                # files have names, too
+                **({"name": (ids or self.ids).get("dataset", "board")} if "/datasets/" in path else {}),
                 **({"job_id": (ids or self.ids)["pages_id"]} if path.startswith("/v2/") else {}),
             }
         )

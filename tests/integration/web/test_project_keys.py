@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import httpx2
@@ -61,7 +63,7 @@ LISTS = [
         "/projects",
     ),
     *("/events", "/", "/console/jobs", "/console/dead-letters", "/console/schedules", "/console/schedules/week"),
-    *("/console/projects", "/console/errors", "/console/unusual"),
+    *("/console/projects", "/console/errors", "/console/unusual", "/datasets", "/console/datasets"),
 ]
 
 
@@ -101,6 +103,7 @@ class Belongings:
         self.board.items.insert([Item(made.id, 1, 1, {"title": f"{self.project}-item"})])
         add_errors(database, made, found_error(f"{self.project}-error"))
         dataset = DatasetStore(database).ensure("bert", f"{self.project}-set", {})
+        DatasetStore(database).note_project(dataset, self.project)
         facts = {"scope": self.project, "message": self.project, "started_at": now, "ended_at": now, "at": now}
         RunStore(database).save(DatasetRun(dataset=dataset.id, job_id=made.id, state=RunState.HELD, **facts))
         return made
@@ -142,7 +145,7 @@ class Belongings:
             "job_id": job_id, "letter_id": job_id, "run_id": f"manual_{job_id}", "pages_id": job_id,
             "schedule_id": self.schedule.id, "error_id": error.id, "alert_id": alert.id, "view_id": view.id,
             "rule_id": "crawl-failed", "endpoint_id": new_job_id(), "delivery_id": "msg_1",
-            "project": self.project, "spider": self.spider,
+            "project": self.project, "spider": self.spider, "dataset": f"{self.project}-set",
         }  # fmt: skip
 
     @property
@@ -211,7 +214,8 @@ def test_no_route_tells_of_another_project(door: Door, hidden: Belongings, route
 
 
 @pytest.mark.parametrize(
-    "route", [one for one in ROUTES if any(f"{{{name}}}" in one for name in (*OWNED, "project"))]
+    "route",
+    [one for one in ROUTES if any(f"{{{name}}}" in one for name in (*OWNED, "project")) or "/datasets/{name}" in one],
 )
 def test_what_is_of_another_project_is_not_there(door: Door, hidden: Belongings, route: str) -> None:
     nobodys = {**dict.fromkeys(hidden.ids, uuid.uuid4().hex), "run_id": f"manual_{uuid.uuid4().hex}"}
@@ -234,7 +238,7 @@ def test_what_is_of_another_project_is_not_there(door: Door, hidden: Belongings,
 def test_what_is_not_kept_by_project_is_refused() -> None:
     refused = {route.split()[1] for route, scope in SCOPES.items() if scope is Scope.READ and route not in SERVED}
     of_job = {"/console/jobs/{job_id}/changes", "/jobs/sites"}
-    roots = ("/datasets", "/alerts", "/views", "/v2/", "/console/datasets", "/console/alerts", "/console/views")
+    roots = ("/alerts", "/views", "/v2/", "/console/alerts", "/console/views")
     assert of_job <= refused
     assert {path for path in refused if not path.startswith(roots)} == of_job
     assert not [route for route in SERVED if route.split()[1].startswith(roots) and "/v2/" not in route]
@@ -358,12 +362,68 @@ def test_a_stream_tells_of_new_jobs_of_the_project_alone(door: Door, shown: Belo
     assert not [one for one in hidden.secrets | {new[0].id} if one in snapshot + seen]
 
 
+def test_a_dataset_that_other_projects_feed_too_is_not_there(
+    door: Door, board: Board, shown: Belongings, hidden: Belongings
+) -> None:
+    store, ids = DatasetStore(board.database), {**shown.ids, "dataset": "fed-by-both"}
+    routes = [f"GET /datasets/{{name}}{part}" for part in ("", "/items", "/changes", "/runs", "/health", "/schema")]
+    dataset = store.ensure("bert", "fed-by-both", {})
+    for project, seen in ((None, []), (SHOWN, ["reader", "both"]), (HIDDEN, ["both"])):
+        if project:
+            store.note_project(store.get("bert", "fed-by-both"), project)
+        for who, route in product(("reader", "both"), routes):
+            assert door.call(route, who, ids).status_code == (200 if who in seen else 404), (project, who, route)
+        for who, path in product(("reader", "both"), ("/datasets", "/console/datasets")):
+            assert ("fed-by-both" in door.call(f"GET {path}", who).text) == (who in seen)
+    # with the user in the query nothing else comes of it
+    assert door.call("GET /datasets/{name}", "reader", ids, params={"user_id": "bert"}).status_code == 404
+    store.mark_deleted(dataset)
+
+
+def test_a_dataset_of_which_a_run_was_not_noted_is_not_there(door: Door, board: Board, shown: Belongings) -> None:
+    store, ids = DatasetStore(board.database), {**shown.ids, "dataset": "of-old"}
+    dataset = store.ensure("bert", "of-old", {})
+    store.note_project(dataset, SHOWN)
+    assert door.call("GET /datasets/{name}", "reader", ids).is_success
+    # as an older worker publishes one
+    board.database["datasets"].update_one({"_id": dataset.id}, {"$set": {"runs": 1}})
+    assert door.call("GET /datasets/{name}", "reader", ids).status_code == 404
+    assert door.call("GET /datasets/{name}", "admin", ids).is_success
+    store.mark_deleted(dataset)
+
+
+def test_another_users_dataset_of_the_same_name_stays_unknown(door: Door, board: Board, shown: Belongings) -> None:
+    store, ids = DatasetStore(board.database), {**shown.ids, "dataset": "twice"}
+    made = [store.ensure(user, "twice", {}) for user in ("bert", "dora")]
+    for one, project in zip(made, (SHOWN, HIDDEN), strict=True):
+        store.note_project(one, project)
+    assert door.call("GET /datasets/{name}", "reader", ids).json()["user_id"] == "bert"
+    assert door.call("GET /datasets/{name}", "both", ids).status_code == 422
+    for one in made:
+        store.mark_deleted(one)
+
+
+def test_a_stream_of_changes_ends_once_another_project_feeds_the_dataset(
+    door: Door, board: Board, shown: Belongings
+) -> None:
+    store, ids = DatasetStore(board.database), {**shown.ids, "dataset": "followed"}
+    dataset = store.ensure("bert", "followed", {})
+    store.note_project(dataset, SHOWN)
+    waits = {"wait": 20, "since": 0}
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(door.call, "GET /datasets/{name}/changes", "reader", ids, params=waits)
+        store.note_project(dataset, HIDDEN)
+        board.database["datasets"].update_one({"_id": dataset.id}, {"$set": {"head_seq": 1, "noted_runs": 0}})
+        assert waiting.result().status_code == 404
+    store.mark_deleted(dataset)
+
+
 def test_a_session_and_the_console_say_what_is_read(door: Door) -> None:
     assert door.call("GET /session", "reader").json()["projects"] == [SHOWN]
     page = door.call("GET /", "reader").text
     assert "who sees" in page
     assert [f'href="{path}"' in page for path in ("/console/projects", "/console/datasets", "/console/alerts")] == [
-        *(True, False, False)
+        *(True, True, False)
     ]
     tabs = door.call("GET /console/jobs/{job_id}/log", "reader").text
     assert ["/runs#tab" in tabs, "/changes#tab" in tabs] == [True, False]
