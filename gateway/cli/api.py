@@ -72,6 +72,8 @@ class Api:
 
     def __init__(self, url: str, timeout: float = _TIMEOUT) -> None:
         self.url = url
+        #: Whether the command line names the gateway.
+        self.is_named = False
         self._timeout = timeout
 
     @property

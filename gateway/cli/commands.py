@@ -39,7 +39,8 @@ class ApiCommand(NamedTuple):
     """One command."""
 
     name: str
-    #: Such as `GET /sites/{id}`; other names in braces are options. If it needs no gateway, a function instead.
+    #: Such as `GET /sites/{id}`; other names in braces are options. Or a function that takes the gateway and the
+    #: options, and returns the answer.
     call: str | Callable[..., Any]
     about: str
     #: Makes the printed text from the answer and the options: below a list's table, otherwise instead of JSON.
@@ -122,7 +123,7 @@ class Resource(NamedTuple):
         """The list page by page; if the API can search it, only records whose id begins with `text`."""
         listing = self.actions[0]
         if callable(listing.call):
-            yield listing.call(**query)
+            yield listing.call(api, **query)
             return
         if self.searched and len(text) >= _LEAST_DIGITS:
             query[self.searched] = text
@@ -219,12 +220,13 @@ def command(resource: Resource, action: ApiCommand) -> Callable[..., None]:
     if action.many:
         return _command_for_many(resource, action)
     takes_id = action.picked or "{id}" in str(action.call)
-    named, where = [resource.parameter()] if takes_id else [], [] if callable(action.call) else [URL]
+    named = [resource.parameter()] if takes_id else []
     ids = {**action.ids, **({"id": resource} if takes_id else {})}
 
-    @taking(*named, *action.options, JSON, *where)
-    def run(*, as_json: bool, **options: Any) -> None:
-        api = Api(gateway_url(options.pop("url", None)))
+    @taking(*named, *action.options, JSON, URL)
+    def run(*, as_json: bool, url: str | None, **options: Any) -> None:
+        api = Api(gateway_url(url))
+        api.is_named = bool(url)
         for name, of in ids.items():
             options[name] = options[name] and of.find(api, options[name])
         if action.before:
@@ -304,7 +306,7 @@ def _answer(resource: Resource, action: ApiCommand, api: Api, options: Record) -
             raise ApiError(f"there is no {resource.one} {options['id']!r}")
         return found
     if callable(action.call):
-        return action.call(**options)
+        return action.call(api, **options)
     method, _, path = action.call.partition(" ")
     address = path.format(**{name: quote(str(value), safe="") for name, value in options.items()})
     fields = {one.name: options[one.name] for one in action.options if f"{{{one.name}}}" not in path}

@@ -1,4 +1,6 @@
-"""`discoverybot keys`: who may call the gateway. It asks MongoDB directly, as only users of the server can."""
+"""`discoverybot keys`: who may call the gateway. An administrator asks the gateway. On the server, where nobody may
+have a key yet, MongoDB is asked directly.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 
 import typer
 from pymongo.errors import PyMongoError
@@ -19,7 +22,7 @@ from gateway.access.key_store import KeyIssue, KeyStore, KnownProjects
 from gateway.access.keys import ApiKey, Scope
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.commands import ApiCommand, Resource, group
-from gateway.cli.options import JSON, one_of, option, read_time, taking
+from gateway.cli.options import JSON, URL, one_of, option, read_time, taking
 from gateway.cli.terminal import Record, counted, err, gateway_url, home, out, print_json, program
 from gateway.container import Container
 from gateway.errors import DiscoveryBotError
@@ -42,11 +45,21 @@ _FOR_PEOPLE = {Scope.READ, Scope.READ_ALL, Scope.CRAWL, Scope.ADMIN}
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-def _list(user_id: str | None = None) -> Record:
+def _asks_gateway(api: Api) -> bool:
+    """Whether keys are asked of the gateway: somebody names one, and no database beside it."""
+    return api.is_named or bool(os.environ.get("DISCOVERYBOT_URL") and not os.environ.get("MONGO_URI"))
+
+
+def _list(api: Api, user_id: str | None = None) -> Record:
+    keys = api.get("/keys")["keys"] if _asks_gateway(api) else _stored_keys()
+    return {"keys": [key for key in keys if user_id in {None, key["user_id"]}]}
+
+
+def _stored_keys() -> list[Record]:
     with _parts() as parts:
-        keys = [key for key in parts[KeyStore].all() if user_id in {None, key.user_id}]
+        keys = parts[KeyStore].all()
         left = parts[Budgets].left({key.id: key.budget for key in keys if key.budget})
-        return {"keys": [_record(key, left.get(key.id)) for key in keys]}
+        return [_record(key, left.get(key.id)) for key in keys]
 
 
 def _record(key: ApiKey, left: BudgetLeft | None = None) -> Record:
@@ -102,6 +115,7 @@ app = group(KEYS)
     option("expires", "Until when, or for how long.", metavar="90d|TIME"),
     option("note", "A note: what the key is for."),
     JSON,
+    URL,
 )
 def create(
     *,
@@ -112,50 +126,93 @@ def create(
     expires: str | None,
     note: str | None,
     as_json: bool,
+    url: str | None,
 ) -> None:
     """Make a key and print it: it cannot be shown again. Once there is one, every request needs a key."""
-    user, expires_at, limits = _user(user), _expiry(expires), _budget(budget)
-    with _parts() as parts:
-        first = not parts[KeyStore].any()
-        if projects:
-            parts[KnownProjects].require(projects)
-        issued = parts[KeyIssue].issue(
-            user, scope, expires_at=expires_at, note=note, budget=limits, projects=projects or ()
-        )
-        left = parts[Budgets].left({issued.key.id: limits})[issued.key.id] if limits else None
-        _record_command(parts, "keys create", key_id=issued.key.id, user_id=user)
-        address = parts.public_url if parts.settings.public_url else gateway_url()
+    api = _api(url)
+    wish: Record = {"user_id": _user(user), "scopes": list(scope), "expires_at": _expiry(expires), "note": note}
+    wish |= {"budget": _budget(budget), "projects": projects or []}
+    made, address = _make_over_http(api, wish) if _asks_gateway(api) else _make_stored(wish)
     if as_json:
-        print_json({**_record(issued.key, left), "key": str(issued.token)})
+        print_json(made)
     else:
-        out.print(str(issued.token), soft_wrap=True)
-    if out.is_terminal and not as_json and issued.key.scopes & _FOR_PEOPLE:
-        # not where the output goes to a program: its log would have the key, too
-        err.print(
-            f"Invitation link, which opens the console: {address}/console/sign-in#{issued.token}", soft_wrap=True
-        )
+        out.print(made["key"], soft_wrap=True)
+    if _FOR_PEOPLE.intersection(made["scopes"]):
+        _print_invitation(made, address, as_json=as_json)
     err.print(f"Keep it: it is not shown again. `{program()}` sends it if DISCOVERYBOT_KEY is set to it.")
-    if first:
-        _explain_first(issued.key)
+    if made.pop("is_first", False):
+        err.print(
+            "It is the first one: within a few seconds the gateway refuses requests without a key.", style="yellow"
+        )
 
 
-def _explain_first(key: ApiKey) -> None:
-    err.print("It is the first one: within a few seconds the gateway refuses requests without a key.", style="yellow")
-    if Scope.ADMIN not in key.scopes:
-        more = f"{program()} keys create --scope admin"
-        err.print(f"Nobody can do more than this key then. Make one for yourself, too: {more}", style="yellow")
+def _api(url: str | None) -> Api:
+    api = Api(gateway_url(url))
+    api.is_named = bool(url)
+    return api
+
+
+def _make_over_http(api: Api, wish: Record) -> tuple[Record, str]:
+    """The new key as the gateway answers, and the address of the console."""
+    budget, expires_at = wish["budget"], wish["expires_at"]
+    asked = {
+        **wish,
+        "budget": budget and budget.model_dump(exclude_none=True),
+        "expires_at": expires_at and expires_at.isoformat(),
+    }
+    made: Record = api.call("POST", "/keys", json={name: value for name, value in asked.items() if value})
+    return made, api.url
+
+
+def _make_stored(wish: Record) -> tuple[Record, str]:
+    """The same, from the database."""
+    with _parts() as parts:
+        is_first = not parts[KeyStore].any()
+        if is_first and Scope.ADMIN not in wish["scopes"]:
+            raise ApiError(
+                "--scope: the first key has to be an admin's: from then on every call takes one, also yours. "
+                f"`{program()} keys create --scope admin` makes it; keep it in DISCOVERYBOT_KEY, then make this one"
+            )
+        if wish["projects"]:
+            parts[KnownProjects].require(wish["projects"])
+        about = {name: value for name, value in wish.items() if name not in {"user_id", "scopes"}}
+        issued = parts[KeyIssue].issue(wish["user_id"], wish["scopes"], **about)
+        key, limits = issued.key, wish["budget"]
+        left = parts[Budgets].left({key.id: limits})[key.id] if limits else None
+        _record_command(parts, "keys create", key_id=key.id, user_id=key.user_id)
+        address = parts.public_url if parts.settings.public_url else gateway_url()
+    return {**_record(key, left), "key": str(issued.token), **({"is_first": True} if is_first else {})}, address
+
+
+def _print_invitation(made: Record, address: str, *, as_json: bool) -> None:
+    """How the key's user gets in. Where the output goes to a program, its log must not have the key once more."""
+    is_shown = out.is_terminal and not as_json
+    link = f"{address}/console/sign-in#{made['key'] if is_shown else '<the key>'}"
+    err.print(f"Invitation link: {link}", soft_wrap=True, markup=False)
+    err.print(
+        f"Send it to {made['user_id']} privately: it opens the console with the key filled in, and *Sign in* is all "
+        "that is left to do.",
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 @app.command()
-@taking(KEYS.parameter("key_id"), JSON)
-def revoke(*, key_id: str, as_json: bool) -> None:
+@taking(KEYS.parameter("key_id"), JSON, URL)
+def revoke(*, key_id: str, as_json: bool, url: str | None) -> None:
     """Revoke a key, with its sessions, stream tokens and open streams. It takes seconds."""
-    key_id = KEYS.find(Api(gateway_url()), key_id)
+    api = _api(url)
+    key_id = KEYS.find(api, key_id)
+    gone = api.call("DELETE", f"/keys/{quote(key_id, safe='')}") if _asks_gateway(api) else _revoke_stored(key_id)
+    print_json(gone) if as_json else out.print(f"{key_id}: revoked")
+
+
+def _revoke_stored(key_id: str) -> Record:
     with _parts() as parts:
         if (key := parts[KeyStore].revoke(key_id)) is None:
             raise ApiError(f"there is no key {key_id!r}; `{program()} keys list` shows their ids")
         _record_command(parts, "keys revoke", key_id=key_id)
-    print_json(_record(key)) if as_json else out.print(f"{key_id}: revoked")
+    return _record(key)
 
 
 def reseal_secrets() -> None:
@@ -184,7 +241,10 @@ def _parts() -> Iterator[Container]:
         try:
             yield parts
         except PyMongoError as error:
-            remedy = "name it with MONGO_URI, or the folder of a running stack with DISCOVERYBOT_HOME"
+            remedy = (
+                "name it with MONGO_URI, the folder of a running stack with DISCOVERYBOT_HOME, or a gateway with "
+            )
+            remedy += "--url and an admin's key in DISCOVERYBOT_KEY"
             raise ApiError(f"MongoDB cannot be asked ({type(error).__name__}): {remedy}", ExitCode.ERROR) from None
         except DiscoveryBotError as error:
             raise ApiError(error.message, ExitCode.ERROR, detail=error.detail) from None
@@ -192,8 +252,12 @@ def _parts() -> Iterator[Container]:
 
 def _budget_words(budget: Record | None) -> str:
     """`12/50 pages`: how much of the day's budget is used or reserved."""
-    used = budget or {"limits": {}}
-    return ", ".join(f"{used['used'][name]}/{limit} {name}" for name, limit in used["limits"].items())
+    limits = {name: limit for name, limit in (budget or {"limits": {}})["limits"].items() if limit is not None}
+    if not budget or not limits:
+        return ""
+    # the gateway says what is left
+    used = budget.get("used") or {name: limit - budget["left"][name] for name, limit in limits.items()}
+    return ", ".join(f"{used[name]}/{limit} {name}" for name, limit in limits.items())
 
 
 def _budget(text: str | None) -> KeyBudget | None:

@@ -74,6 +74,7 @@ _ASKED_BY = {
     "schedule_at": ("at",), "ends_at": ("until",), "interval": ("every", "cron"), "start_urls": ("words",),
     "spider": ("spider", "words"), "params": ("pairs", "params"), "fetch.headers": ("headers",),
     "fetch.proxy": ("proxy",), "url": ("url_", "to"), "expect.min_items": ("min_items",),
+    "user_id": ("user_id", "user"), "scopes": ("scope",), "expires_at": ("expires",),
 }  # fmt: skip
 
 

@@ -121,6 +121,46 @@ def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
         assert_a_known_proxy_is_believed(url, key, run)
 
 
+def test_an_admin_makes_and_revokes_keys_over_the_gateway(
+    environment: dict[str, str], run: Run, tmp_path: Path
+) -> None:
+    admin = run("keys", "create", "--scope", "admin").stdout.strip()
+    with _open_gateway(environment, tmp_path / "output") as url:
+        away = {"MONGO_URI": "", "DISCOVERYBOT_HOME": str(tmp_path / "elsewhere"), "DISCOVERYBOT_KEY": admin}
+        named = {**away, "DISCOVERYBOT_URL": url}
+        made = run("keys", "create", "--user", "carol", "--scope", "read_all", "--expires", "90d", **named)
+        assert made.returncode == 0, made.stderr
+        key = made.stdout.strip()
+        assert re.fullmatch(r"db_[0-9a-f]{12}_[0-9a-f]{48}", key)
+        # the key itself is printed once: the output may go to a log
+        assert f"Invitation link: {url}/console/sign-in#<the key>" in made.stderr
+        assert "Send it to carol privately" in made.stderr
+        assert run("jobs", **{**named, "DISCOVERYBOT_KEY": key}).returncode == 0
+        spends = run("keys", "create", "--scope", "agent", "--budget", "pages=50", "--json", **named)
+        assert json.loads(spends.stdout)["budget"]["left"]["pages"] == 50, spends.stderr
+        listed = run("keys", "--url", url, **away, COLUMNS="200").stdout
+        assert "carol" in listed
+        assert "0/50 pages" in listed
+        assert run("keys", "list", "--user", "carol", "--json", **named).stdout.count("key_id") == 1
+        key_id = key.split("_")[1]
+        assert run("keys", "revoke", key_id[:8], "--url", url, **away).stdout == f"{key_id}: revoked\n"
+        assert json.loads(run("keys", "show", key_id[:8], **named).stdout)["state"] == "revoked"
+        unknown = run("keys", "create", "--scope", "read_all", "--project", "nowhere", **named)
+        assert (unknown.returncode, "--project: there is no project 'nowhere'" in unknown.stderr) == (2, True)
+        refused = run("keys", **{**named, "DISCOVERYBOT_KEY": ""})
+        assert (refused.returncode, "send a key" in refused.stderr) == (2, True)
+
+
+def test_the_first_key_has_to_be_an_admins(tmp_path: Path) -> None:
+    with embedded_mongo(tmp_path / "mongo") as store:
+        known = {**os.environ, "MONGO_URI": str(store), "DISCOVERYBOT_HOME": str(tmp_path)}
+        refused = warm.run("gateway.cli.main", "keys", "create", "--scope", "read", env=known)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "--scope: the first key has to be an admin's" in refused.stderr
+        assert warm.run("gateway.cli.main", "keys", "create", "--scope", "admin", env=known).returncode == 0
+        assert warm.run("gateway.cli.main", "keys", "create", "--scope", "read", env=known).returncode == 0
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
