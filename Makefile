@@ -149,6 +149,7 @@ set -e; $(find-uv); \
 	  { printf -- '---\nsearch:\n  exclude: true\n---\n\n'; cat $$page; } > .tools/docs/pages/$$page; done; \
 	env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.tools/docs/.venv "$$uv" run --frozen --quiet --only-group docs \
 	  zensical build --strict --config-file .tools/docs/zensical.toml; \
+	$(PYTHON) .ci/help_search.py .tools/docs/site; \
 	$(PYTHON) -c 'import shutil; shutil.make_archive("$(SITE)", "zip", ".tools/docs/site")'; \
 	echo "It is in $(SITE).zip, and its first page is .tools/docs/site/index.html"
 endef
@@ -157,7 +158,7 @@ docs: ## Build the documentation that the gateway serves at /help, and fail wher
 	@$(build-site)
 
 # folders as well, for they change when a page goes; `docs` alone would be the target above
-$(SITE).zip: $(patsubst docs,docs/.,$(shell find $(PAGES) 2>/dev/null)) uv.lock
+$(SITE).zip: $(patsubst docs,docs/.,$(shell find $(PAGES) 2>/dev/null)) uv.lock .ci/help_search.py .ci/help_search.js
 	@$(build-site)
 
 release: $(STAMP) ## Tag VERSION=… with its notes from CHANGELOG, if every place that names the version agrees
