@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from fastapi import Request, Response
@@ -23,7 +23,7 @@ from gateway.console.days import (
 )
 from gateway.console.formats import count
 from gateway.console.job import tab
-from gateway.console.jobs import LAST, read_query
+from gateway.console.jobs import LAST, SPANS, read_query
 from gateway.console.pages import Pages, Viewer, page
 from gateway.error_groups.error_group import DAYS_KEPT, GONE_DAYS, ErrorGroupState
 from gateway.error_groups.store import ErrorGroupStore
@@ -52,6 +52,7 @@ _RUN_STEP = 12
 _VIEWS: tuple[tuple[str, dict[str, str]], ...] = (
     ("All", {}),
     ("Open", {"state": "open"}),
+    ("Seen since last night", {"seen": "night"}),
     ("New (24 h)", {"new": "24h", "sort": "first_seen"}),
     ("Most frequent", {"state": "open", "sort": "count"}),
     ("Resolved", {"state": "resolved"}),
@@ -59,16 +60,27 @@ _VIEWS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 
 
-class ErrorsPageQuery(ErrorsQuery):
-    """The query of `GET /errors`, with a time span that ends now: only what was first seen in it."""
+#: The last night begins at this time of yesterday, by UTC. The server does not know the zone of the browser.
+_NIGHT = timedelta(hours=18)
 
+
+class ErrorsPageQuery(ErrorsQuery):
+    """The query of `GET /errors`, with time spans that end now: only what was last seen, or first seen, in them."""
+
+    seen: Literal["1h", "24h", "night", "7d", "30d"] | None = None
     new: Literal["1h", "24h", "7d", "30d"] | None = None
 
     def resolved(self) -> ErrorsQuery:
-        query = ErrorsQuery(**self.model_dump(exclude={"new"}))
+        query = ErrorsQuery(**self.model_dump(exclude={"new", "seen"}))
+        if self.seen is not None and query.since is None:
+            query.since = _last_night() if self.seen == "night" else utc_now() - LAST[self.seen]
         if self.new is not None and query.new_since is None:
             query.new_since = utc_now() - LAST[self.new]
         return query
+
+
+def _last_night() -> datetime:
+    return day_of(utc_now()) - timedelta(days=1) + _NIGHT
 
 
 @router.page("/console/errors")
@@ -88,8 +100,10 @@ def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
         given=given,
         views=_VIEWS,
         states=[one.value for one in ErrorGroupState],
-        spans=list(LAST),
+        spans=SPANS,
+        seen_spans={"night": "Since last night (18:00 UTC)", **SPANS},
         sparks=_sparks(found, parts),
+        log_lines=_log_lines(found, Viewer.of(request)),
     )
 
 
@@ -127,11 +141,12 @@ def errors_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     )
 
 
-def of_spider(project: str, spider: str, parts: GatewayParts, caller: Caller) -> dict[str, Any]:
+def of_spider(project: str, spider: str, request: Request, parts: GatewayParts, caller: Caller) -> dict[str, Any]:
     """The context of a spider's page about its errors."""
     query = ErrorsQuery(project=project, spider=spider, state=ErrorGroupState.OPEN, limit=_OF_SPIDER)
     found = list_error_groups(query, parts, caller)
-    return {"errors": found, "sparks": _sparks(found, parts)}
+    lines = _log_lines(found, Viewer.of(request))
+    return {"errors": found, "sparks": _sparks(found, parts), "log_lines": lines}
 
 
 class ErrorPlaces(NamedTuple):
@@ -152,6 +167,11 @@ def places_of(example: ErrorGroupExampleView, viewer: Viewer) -> ErrorPlaces:
         requests = viewer.link(f"{job}/requests", q=example.url[:200]) + "#tab"
     is_link = example.url.startswith(("http://", "https://"))
     return ErrorPlaces(log, requests, example.url if is_link else "")
+
+
+def _log_lines(found: ErrorGroupPage, viewer: Viewer) -> dict[str, str]:
+    """By group: the address of the latest occurrence in its job's log; empty if the place is not known."""
+    return {one.error_id: places_of(one.example, viewer).log for one in found.errors}
 
 
 def _sparks(found: ErrorGroupPage, parts: GatewayParts) -> dict[str, DayPicture]:

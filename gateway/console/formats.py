@@ -11,11 +11,13 @@ import orjson
 from markupsafe import Markup, escape
 
 from gateway.clock import to_iso, utc_now
+from gateway.contract.error_groups import title
 from gateway.errors import InvalidRequestError
 from gateway.items.formats import as_json
 from gateway.jobs.job import LIMITS
 from gateway.schedules.next_run import Every, parse_interval, parse_time_zone
 from gateway.signals.sentences import UNITS, lasting
+from gateway.web.schemas.error_group import ErrorGroupView, JobErrorView
 
 #: Control characters, characters that change the direction or position of the text around them, and half surrogate
 #: pairs.
@@ -182,7 +184,15 @@ def limits(crawl: Any) -> list[tuple[str, int | None]]:
     return [(one.label, getattr(crawl, name)) for name, one in LIMITS.items()]
 
 
+def error_title(error: ErrorGroupView | JobErrorView) -> str:
+    """The error in one line, with the values of its latest occurrence: `KeyError: 'price'`, where the API's title is
+    `KeyError: <text>`.
+    """
+    return title(error.kind, error.name, error.place, error.example.text or error.message)
+
+
 FILTERS = {
+    "error_title": error_title,
     "every_words": every_words,
     "cron_words": cron_words,
     "plain": plain,

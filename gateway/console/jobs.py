@@ -34,6 +34,8 @@ router = Pages()
 
 #: Time spans that end now. A saved view with such a span stays up to date.
 LAST = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+#: The same in words, for a field that offers them.
+SPANS = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days"}
 #: Why a job waits, in a few words.
 WAITING = {reason: WAITS_FOR[reason] for reason in WaitingReason}
 #: Fields of a filter, each with its words, in the order in which they are shown.
@@ -55,14 +57,14 @@ _SAID = {
     "finished_until": "ended before",
 }
 #: Views that the page offers. Their names have the same meaning as on the overview: a partial run is not a failed
-#: one.
+#: one. Who asks what went wrong last night wants to see both.
 _VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("All", {"sort": "newest"}),
     ("Running", {"status": ["running"]}),
     ("Waiting", {"status": ["pending"]}),
     ("Active", {"status": sorted(LIVE_STATUSES)}),
     ("Failed", {"status": ["error"]}),
-    ("Failed (24 h)", {"status": ["error"], "last": "24h"}),
+    ("Failed or partial (24 h)", {"status": ["partial", "error"], "ended": "24h"}),
 )
 
 
@@ -84,19 +86,22 @@ _ORDERS = {"newest": "Newest first", "oldest": "Oldest first", "started": "Last 
 
 
 class JobsPageQuery(JobsQuery):
-    """The query of `GET /jobs`, with a time span that ends now (`last`) and the columns of the list. The owner of the
-    jobs is `user`, because `user_id` in a page's address lets an admin view the page as a user.
+    """The query of `GET /jobs`, with time spans that end now (`last`, `ended`) and the columns of the list. The owner
+    of the jobs is `user`, because `user_id` in a page's address lets an admin view the page as a user.
     """
 
     user: UserId | None = Field(default=None)
     last: Literal["1h", "24h", "7d", "30d"] | None = Field(default=None)
+    ended: Literal["1h", "24h", "7d", "30d"] | None = Field(default=None)
     columns: list[ListedColumn] = Field(default_factory=list, max_length=len(_COLUMNS))
 
     def resolved(self) -> JobsQuery:
-        query = JobsQuery(**self.model_dump(exclude={"last", "user", "columns"}))
+        query = JobsQuery(**self.model_dump(exclude={"last", "ended", "user", "columns"}))
         query.user_id = self.user or query.user_id
         if self.last is not None and query.since is None:
             query.since = utc_now() - LAST[self.last]
+        if self.ended is not None and query.finished_since is None:
+            query.finished_since = utc_now() - LAST[self.ended]
         return query
 
 
@@ -131,7 +136,7 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         statuses=list(JobStatus),
         reasons=list(WaitingReason),
         waiting=WAITING,
-        spans=list(LAST),
+        spans=SPANS,
         now=utc_now(),
         without=_without,
     )
@@ -252,7 +257,9 @@ def _chips(asked: JobsPageQuery) -> Iterator[tuple[str, str, Any]]:
     if asked.job_id:
         yield "job_id", "jobs by id:", str(len(asked.job_id))
     if asked.last:
-        yield "last", "created in the last", asked.last
+        yield "last", "created:", SPANS[asked.last].lower()
+    if asked.ended:
+        yield "ended", "ended:", SPANS[asked.ended].lower()
     if asked.dead:
         yield "dead", "dead letters", ""
     if asked.sort != "newest":

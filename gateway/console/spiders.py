@@ -93,7 +93,7 @@ def spider_page(
         history=history,
         total=history.total,
         pictures=pictures(history),
-        **of_spider(project, spider, parts, caller),
+        **of_spider(project, spider, request, parts, caller),
         schedules=schedules,
         sites=[one for one in sites if (one.project, one.spider) == (project, spider)],
     )

@@ -49,12 +49,16 @@ async def test_an_error_leads_to_its_line_and_its_page_and_is_resolved(
         await page.get_by_role("button", name="Filter").click()
         rows = page.get_by_role("row").filter(has=page.get_by_role("cell"))
         await expect(rows).to_have_count(2)
-        row = rows.filter(has_text="ValueError: could not convert string to float: <text>")
+        row = rows.filter(has_text=f"ValueError: {EUROS}")
         await expect(row).to_contain_text("shop/spider.py:parse_price")
         await expect(row.get_by_role("cell").nth(3)).to_have_text("24")
+        line = row.get_by_role("link", name="log line")
+        await expect(line).to_have_attribute("href", f"/console/jobs/{last.id}/log#1-{START + 1}")
         await row.get_by_role("link", name="ValueError").click()
         await axe(tab)
-        await expect(page.get_by_text(EUROS)).to_be_visible()
+        await expect(page.locator("#example")).to_contain_text(
+            "Grouped as: could not convert string to float: <text>"
+        )
         await expect(page.get_by_role("img", name="2 of the last 3 runs have had it")).to_be_visible()
         await expect(page.locator("#runs").get_by_role("row").nth(2)).to_contain_text("new")
         await page.get_by_role("link", name="Log line").click()
@@ -95,6 +99,22 @@ async def test_what_was_resolved_is_back_and_said_to_be_in_a_version(
         await page.get_by_role("link", name="ValueError: no colour").click()
         await page.get_by_role("button", name="Ignore").click()
         await expect(page.locator(".head")).to_contain_text("ignored")
+
+
+async def test_the_last_night_shows_old_errors_that_it_had_and_no_others(
+    open_tab: OpenTab, console: Console, axe: Axe
+) -> None:
+    run(console, "no colour", spider="nights", hours=400)
+    run(console, "no colour", spider="nights", hours=0)
+    run(console, "no price", spider="nights", hours=300)
+    async with open_tab(console.url) as tab:
+        page = tab.page
+        await page.goto("/console/errors?spider=nights")
+        await expect(page.get_by_role("link", name="ValueError: no")).to_have_count(2)
+        await page.get_by_label("Last seen").select_option("Since last night (18:00 UTC)")
+        await page.get_by_role("button", name="Filter").click()
+        await expect(page.get_by_role("link", name="ValueError: no")).to_have_text(["ValueError: no colour"])
+        await axe(tab)
 
 
 async def test_the_page_of_a_spider_and_of_a_job_name_their_errors(

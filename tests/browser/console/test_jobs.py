@@ -120,14 +120,14 @@ async def test_columns_are_chosen_and_belong_to_a_saved_view(open_tab: OpenTab, 
         await tab.sign_in(locked.key("anne").token)
         await page.goto("/console/jobs")
         await page.get_by_text("Columns").first.click()
-        await page.get_by_label("Ended", exact=True).check()
+        await page.get_by_role("checkbox", name="Ended", exact=True).check()
         await page.wait_for_url("**columns=ended**")
         heading = page.get_by_role("columnheader", name="Ended")
         await expect(heading).to_be_visible()
         # the usual ones alone need no word in the address
-        await page.get_by_label("Ended", exact=True).uncheck()
+        await page.get_by_role("checkbox", name="Ended", exact=True).uncheck()
         await page.wait_for_url(lambda url: "columns" not in url)
-        await page.get_by_label("Ended", exact=True).check()
+        await page.get_by_role("checkbox", name="Ended", exact=True).check()
         await page.get_by_label("Items", exact=True).uncheck()
         items = page.get_by_role("columnheader", name="Items")
         # what the heading's link asks for is known when the list has come again
