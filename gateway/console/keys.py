@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
-from gateway.access.keys import Scope
+from gateway.access.keys import ANYBODY, Scope
 from gateway.console.pages import Pages, page
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts
 from gateway.web.routes.keys import list_keys
+from gateway.web.routes.projects import list_projects
 
 router = Pages()
 
 #: By scope: the words in the form for what it allows.
 _SCOPES = {
-    Scope.READ: "view the user's jobs, items and logs",
-    Scope.READ_ALL: "view the jobs, items and logs of all users",
-    Scope.AGENT: "read, and crawl now: for AI agents",
-    Scope.CRAWL: "read, and start and cancel crawls",
-    Scope.ADMIN: "full access, for all users",
-    Scope.METRICS: "Prometheus metrics only",
+    Scope.READ: "see the user's own jobs, items and logs",
+    Scope.READ_ALL: "see the jobs, items and logs of all users",
+    Scope.AGENT: "for AI agents: see the user's own jobs, start crawls",
+    Scope.CRAWL: "see the user's own jobs, start and cancel crawls",
+    Scope.ADMIN: "do everything, for all users",
+    Scope.METRICS: "read Prometheus metrics, nothing else",
 }
 
 
@@ -27,4 +28,5 @@ _SCOPES = {
 @needs(Scope.ADMIN)
 def keys_page(request: Request, parts: Parts) -> Response:
     found = sorted(list_keys(parts).keys, key=lambda key: key.created_at, reverse=True)
-    return page(request, "keys.html", keys=found, scopes=_SCOPES)
+    projects = [one.name for one in list_projects(parts, ANYBODY).projects]
+    return page(request, "keys.html", keys=found, scopes=_SCOPES, projects=projects)

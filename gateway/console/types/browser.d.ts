@@ -14,6 +14,14 @@ interface Window {
 interface HtmxEvent
   extends CustomEvent<{ ctx: { request: { headers: Record<string, string> }; response: Response } }> {}
 
+/** A key that was just made. */
+interface MadeKey {
+  key: string;
+  user_id: string;
+  scopes: string[];
+  projects: string[];
+}
+
 interface DocumentEventMap {
   "htmx:config:request": HtmxEvent;
   "htmx:after:swap": HtmxEvent;
@@ -21,7 +29,7 @@ interface DocumentEventMap {
   "htmx:error": HtmxEvent;
   "scatter:brush": CustomEvent<{ since: Date; until: Date }>;
   deployed: CustomEvent<{ project: string; dependencies_url?: string }>;
-  "key-made": CustomEvent<{ key: string }>;
+  "key-made": CustomEvent<MadeKey>;
 }
 
 interface HTMLElementEventMap {

@@ -62,6 +62,8 @@ async def test_the_link_of_a_new_key_leads_a_colleague_to_all_crawls(open_tab: O
         await tab.page.get_by_role("button", name="Create key").press("Enter")
         await expect(tab.page.locator("#key-link")).to_contain_text("#db_")
         link = await tab.page.locator("#key-link").inner_text()
+        says = "Send this link to carol: after a click on “Sign in”, carol sees the jobs, items and logs of all users"
+        await expect(tab.page.locator("#key-says")).to_contain_text(says)
     async with open_tab(locked.url) as tab:
         await tab.page.goto(link)
         await expect(tab.page).to_have_url(f"{locked.url}/console/sign-in")
@@ -75,18 +77,25 @@ async def test_the_link_of_a_new_key_leads_a_colleague_to_all_crawls(open_tab: O
 
 async def test_a_key_for_a_project_shows_its_pages_alone(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
     shown, other = locked.job(user_id="bert", project="shop"), locked.job(user_id="bert", project="news")
+    locked.spider("prices", "shop")
     async with open_tab(locked.url) as tab:
         await tab.sign_in(locked.key("root", Scope.ADMIN).token)
         await tab.page.goto("/console/keys")
         await tab.page.get_by_label("User", exact=True).fill("dora")
-        await tab.page.get_by_label("Projects").fill("shop\n")
-        await tab.page.get_by_role("button", name="Create key").press("Enter")
-        await expect(tab.page.get_by_label("Projects")).to_be_focused()
-        tab.expect_complaint("422")
-        await expect(tab.page.get_by_text("are only for a key whose only scope is read_all")).to_be_visible()
+        box = tab.page.get_by_role("checkbox", name="shop")
+        # only a key that reads can be for some projects, and only one that crawls can have a budget
+        await expect(box).to_be_hidden()
+        await expect(tab.page.get_by_text("Daily budget")).to_be_visible()
         await tab.page.get_by_label("Scope").select_option('["read_all"]')
+        await expect(tab.page.get_by_text("Daily budget")).to_be_hidden()
+        await box.check()
+        await axe(tab)
         await tab.page.get_by_role("button", name="Create key").press("Enter")
         await expect(tab.page.locator("#key-text")).to_contain_text("db_")
+        await expect(tab.page.locator("#key-says")).to_contain_text(
+            "dora sees the jobs, items and logs of the project shop"
+        )
+        await expect(box).to_be_hidden()
         key = await tab.page.locator("#key-text").inner_text()
         await expect(tab.page.get_by_role("row", name="dora")).to_contain_text("shop")
     async with open_tab(locked.url) as tab:
@@ -130,7 +139,7 @@ async def test_the_first_key_signs_its_browser_in_and_the_banner_goes(
             # with the session's token the page goes on, and so does every other
             await tab.page.get_by_label("User", exact=True).fill("carl")
             await tab.page.get_by_label("Scope", exact=True).select_option(
-                label="read_all: view the jobs, items and logs of all users"
+                label="read_all: see the jobs, items and logs of all users"
             )
             await tab.page.get_by_role("button", name="Create key").press("Enter")
             await expect(tab.page.get_by_role("row", name="carl")).to_contain_text("read_all")

@@ -1,7 +1,7 @@
-// Shows a key that was just made, once: it is in the page alone, until that is left. From the first key on the console
+// Offers the fields that fit the chosen scope, and shows a key that was just made, once: it is in the page alone, until that is left. From the first key on the console
 // takes one: this browser is signed in with it, or the next call would lead away from the page that shows it.
 import { ApiError, api } from "./api.js";
-import { byId, h, within } from "./dom.js";
+import { allWithin, byId, h, within } from "./dom.js";
 import { renewPart } from "./parts.js";
 import { toast } from "./toast.js";
 
@@ -9,9 +9,45 @@ import { toast } from "./toast.js";
 const TRIES = 20;
 const PAUSE = 250;
 
+/** @type {Record<string, string>} what the user of a key can do in the console; a key for metrics opens no console */
+const MAY = {
+  read: "sees their own jobs, items and logs, and can change nothing",
+  read_all: "sees the jobs, items and logs of all users, and can change nothing",
+  agent: "sees their own jobs, items and logs, and can start crawls",
+  crawl: "sees their own jobs, items and logs, and can start and cancel crawls",
+  admin: "can do everything, for all users",
+};
+
+const scopes = () => within(document, "#field-scopes", HTMLSelectElement);
+
+/** Budgets and projects are for some scopes only. A field that is not shown is not sent. */
+function offer() {
+  for (const part of allWithin(document, "#make-key [data-scopes]")) {
+    const isFor = (part.dataset.scopes ?? "").split(" ").includes(JSON.parse(scopes().value)[0]);
+    part.hidden = !isFor;
+    for (const fields of [part, ...part.querySelectorAll("fieldset")])
+      if (fields instanceof HTMLFieldSetElement) fields.disabled = !isFor;
+  }
+}
+
+/**
+ * What to send, and what its reader can do then.
+ *
+ * @param {MadeKey} made
+ */
+function invitation({ user_id: user, scopes: [scope = ""], projects }) {
+  const may = projects.length
+    ? `sees the jobs, items and logs of the project${projects.length > 1 ? "s" : ""} ${projects.join(", ")}, and can change nothing`
+    : MAY[scope];
+  return may ? `Send this link to ${user}: after a click on “Sign in”, ${user} ${may}.` : "";
+}
+
 document.addEventListener("key-made", async ({ detail }) => {
   byId("key-text").textContent = detail.key;
   byId("key-link").textContent = `${location.origin}/console/sign-in#${detail.key}`;
+  const words = invitation(detail);
+  byId("key-says").textContent = words;
+  byId("invitation").hidden = !words;
   byId("new-key").hidden = false;
   byId("new-key-title").focus();
   if (document.getElementById("no-keys")) await signIn(detail.key, TRIES);
@@ -25,8 +61,11 @@ async function signIn(key, tries) {
     document.head.append(h("meta", { name: "csrf-token", content: session.csrf_token }));
     byId("no-keys").remove();
     // the first key had to be an administrator's; those that follow seldom are
-    const scopes = within(document, "#field-scopes", HTMLSelectElement);
-    for (const one of scopes.options) one.defaultSelected = one.value.includes("crawl");
+    for (const one of scopes().options) {
+      one.defaultSelected = one.value.includes("crawl");
+      one.disabled = false;
+    }
+    offer();
     toast("You are signed in with the new key.");
   } else if (tries > 1) {
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
@@ -67,3 +106,8 @@ async function copy(id) {
     toast("The browser blocked copying. Select the text and copy it.", "bad");
   }
 }
+
+scopes().addEventListener("change", offer);
+// a form that was reset has its first scope again, but only after the event
+byId("make-key").addEventListener("reset", () => setTimeout(offer));
+offer();
