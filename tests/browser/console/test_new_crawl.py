@@ -133,7 +133,12 @@ async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Ax
     await expect(page.get_by_label("Interval")).to_have_value("0 9 * * *")
     await page.get_by_label("Time zone").fill("Europe/Pari")
     await expect(preview(page)).to_contain_text("did you mean Europe/Paris?")
-    await page.get_by_label("Time zone").fill("Europe/Paris")
+    await page.get_by_label("Time zone").fill("paris")
+    await page.get_by_label("Time zone").press("Tab")
+    await expect(page.get_by_label("Time zone")).to_have_value("Europe/Paris")
+    await expect(preview(page)).to_contain_text(
+        re.compile(r"Next run: \w+ \d+ \w+ at 09:00 in Europe/Paris\. In your time")
+    )
     await expect(preview(page).get_by_role("listitem")).to_have_count(10)
     await expect(preview(page).get_by_role("listitem").first).to_contain_text("09:00 +0")
     await page.get_by_label("Not before").fill("2127-03-29T00:00")

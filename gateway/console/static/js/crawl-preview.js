@@ -1,5 +1,6 @@
 // Shows the answer of `POST /crawl/preview` in words.
 import { h, icon, prose } from "./dom.js";
+import { nextRun } from "./moments.js";
 import { duration, shown } from "./text.js";
 import { time } from "./times.js";
 
@@ -26,8 +27,9 @@ export function preview(seen) {
   const parts = seen.answer.cached ? existing(seen.answer) : fresh(seen);
   if (seen.runs.length)
     parts.push(
+      ...soonest(seen.runs, scheduleZone(seen)),
       h("h3", {}, seen.runs.length > 1 ? `Next ${seen.runs.length} runs` : "Next run"),
-      runs(seen.runs, zoneOf(seen)),
+      runs(seen.runs, scheduleZone(seen)),
     );
   if (seen.schedule?.jitter && !seen.answer.cached)
     parts.push(h("p", { class: "muted small" }, "Jitter shifts each run slightly."));
@@ -92,8 +94,22 @@ function place({ node, waiting_reason: reason, queue_position: position }) {
   return `${words.charAt(0).toUpperCase()}${words.slice(1)}.${ahead && ` ${ahead} ahead in the queue.`}`;
 }
 
-/** @type {(seen: Preview) => string | null} */
-const zoneOf = (seen) => (seen.schedule.interval ? seen.schedule.timezone : null);
+/**
+ * The zone of a schedule by the clock; null for one run, and for runs at a fixed interval.
+ *
+ * @type {(seen: Preview) => string | null}
+ */
+export function scheduleZone({ schedule: { interval, timezone } }) {
+  return interval && !/^every\b/i.test(interval) ? timezone : null;
+}
+
+/**
+ * The first of the coming runs in a sentence.
+ *
+ * @param {Run[]} coming
+ * @param {string | null} zone
+ */
+export const soonest = ([first], zone) => (first ? [h("p", {}, nextRun(new Date(first.due), zone))] : []);
 
 /**
  * Coming runs in their zone, or in the user's own; changes of the clock are marked.

@@ -54,3 +54,34 @@ export function clock(date, now = Date.now()) {
   const isSoon = Math.abs(now - date.getTime()) < 6 * 86_400_000;
   return `${isSoon ? DAY.format(date) : `${part.year}-${part.month}-${part.day}`} ${part.hour}:${part.minute}`;
 }
+
+/** @type {(date: Date, zone: string) => { day: string, time: string }} */
+function dayAndTime(date, zone) {
+  const words = new Intl.DateTimeFormat("en-GB", {
+    weekday: "long",
+    day: "numeric",
+    month: "long",
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
+    timeZone: zone,
+  });
+  const part = Object.fromEntries(words.formatToParts(date).map(({ type, value }) => [type, value]));
+  return { day: `${part.weekday} ${part.day} ${part.month}`, time: `${part.hour}:${part.minute}` };
+}
+
+/**
+ * When the next run is, in the schedule's zone and in the user's own: a sentence.
+ *
+ * @param {Date} date
+ * @param {string | null} zone null: the schedule has none
+ */
+export function nextRun(date, zone, own = Intl.DateTimeFormat().resolvedOptions().timeZone) {
+  const yours = dayAndTime(date, own);
+  if (!zone || zone === own) return `Next run: ${yours.day} at ${yours.time}, in your time zone (${own}).`;
+  const theirs = dayAndTime(date, zone);
+  const isSame = theirs.day === yours.day && theirs.time === yours.time;
+  const there = `Next run: ${theirs.day} at ${theirs.time} in ${zone}`;
+  if (isSame) return `${there}, and at the same time in your time zone (${own}).`;
+  return `${there}. In your time zone (${own}) that is ${theirs.day === yours.day ? "" : `${yours.day} at `}${yours.time}.`;
+}

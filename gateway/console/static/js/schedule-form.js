@@ -1,6 +1,6 @@
 // The form that changes a schedule: it shows the next runs as the user types.
 import { address, api, isAbort, latestPageAt } from "./api.js";
-import { problems, runs } from "./crawl-preview.js";
+import { problems, runs, scheduleZone, soonest } from "./crawl-preview.js";
 import { byId, fieldOf, fieldsOf, h, within } from "./dom.js";
 import { bodyOf } from "./fields.js";
 import { keepValue, takeParts } from "./parts.js";
@@ -73,7 +73,9 @@ async function preview() {
     /** @type {Preview} */
     const seen = await api("POST /crawl/preview", { body, signal: underWay.signal });
     // that it exists already is no news: it is this one
-    say(seen.problems.length ? problems(seen.problems) : runs(seen.runs, seen.schedule.timezone));
+    const zone = scheduleZone(seen);
+    const coming = h("div", { class: "stack" }, soonest(seen.runs, zone), runs(seen.runs, zone));
+    say(seen.problems.length || !seen.runs.length ? problems(seen.problems) : coming);
     return seen.problems;
   } catch (error) {
     if (isAbort(error)) return undefined;

@@ -1,6 +1,7 @@
 // The fields for the times of runs: shows those of the chosen kind, and writes the cron expression of a day and a time.
 import { allWithin, h, within } from "./dom.js";
 import { intervalOf, isAgain, recognised } from "./intervals.js";
+import { citiesOf, zoneNames, zoneOf } from "./zones.js";
 
 export class WhenFields extends HTMLElement {
   connectedCallback() {
@@ -11,6 +12,7 @@ export class WhenFields extends HTMLElement {
       field.value = inputValue(new Date(field.dataset.time ?? ""));
     this.#choose(recognised(interval.value));
     this.addEventListener("input", () => this.#sync());
+    timezone.addEventListener("change", () => takeCity(timezone));
     this.#sync();
   }
 
@@ -81,8 +83,20 @@ export const inputValue = (date) =>
 
 /** @param {HTMLElement} list */
 function fillZones(list) {
-  const names = ["UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])];
-  list.replaceChildren(...names.map((name) => h("option", { value: name })));
+  list.replaceChildren(...zoneNames().map((name) => h("option", { value: name, label: citiesOf(name).join(", ") })));
+}
+
+/**
+ * Replace the name of a city by its zone.
+ *
+ * @param {HTMLInputElement} field
+ */
+function takeCity(field) {
+  const zone = zoneOf(field.value);
+  if (!zone || zone === field.value) return;
+  field.value = zone;
+  // the preview listens to it
+  field.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
 customElements.define("when-fields", WhenFields);

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, clock, exact } from "../../../../../gateway/console/static/js/moments.js";
+import { ago, clock, exact, nextRun } from "../../../../../gateway/console/static/js/moments.js";
 import { marks } from "../../../../../gateway/console/static/js/scatter-marks.js";
+import { zoneOf } from "../../../../../gateway/console/static/js/zones.js";
 
 const NOW = Date.UTC(2027, 5, 1, 9, 0, 0);
 const after = (seconds) => new Date(NOW + seconds * 1000);
@@ -19,6 +20,25 @@ test("a time in the user's zone", () => {
 
 test("midnight is the hour 0", () => {
   assert.equal(exact(new Date(Date.UTC(2027, 5, 1))), "2027-06-01 00:00:00 UTC");
+});
+
+test("the next run in the schedule's zone and in the user's own", () => {
+  const due = new Date(Date.UTC(2027, 5, 1, 22, 30));
+  assert.equal(nextRun(due, null, "UTC"), "Next run: Tuesday 1 June at 22:30, in your time zone (UTC).");
+  assert.equal(nextRun(due, "UTC", "UTC"), "Next run: Tuesday 1 June at 22:30, in your time zone (UTC).");
+  assert.equal(
+    nextRun(due, "Europe/Paris", "America/New_York"),
+    "Next run: Wednesday 2 June at 00:30 in Europe/Paris. In your time zone (America/New_York) that is Tuesday 1 June at 18:30.",
+  );
+  assert.equal(
+    nextRun(due, "Europe/Paris", "Europe/Berlin"),
+    "Next run: Wednesday 2 June at 00:30 in Europe/Paris, and at the same time in your time zone (Europe/Berlin).",
+  );
+});
+
+test("a zone is found by a city", () => {
+  const found = ["Paris", " munich", "new york", "europe/paris", "Europe/Pari", "", "nowhere"].map((text) => zoneOf(text));
+  assert.deepEqual(found, ["Europe/Paris", "Europe/Berlin", "America/New_York", "Europe/Paris", undefined, undefined, undefined]);
 });
 
 for (const [seconds, most, wanted] of [
