@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from crawler.node import former_names
 from gateway.contract.outbox import read_file
 from gateway.contract.reasons import Reason
 
@@ -229,6 +230,7 @@ def activate(path: Path) -> UnpackedEgg:
     """
     egg = read_egg(path)
     leave_working_directory()
+    former_names.bring_back()
     sys.path.append(str(path))
     sys.meta_path.insert(0, _EggsOwn(path))
     os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
