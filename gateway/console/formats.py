@@ -11,7 +11,7 @@ import orjson
 from markupsafe import Markup, escape
 
 from gateway.clock import to_iso, utc_now
-from gateway.contract.error_groups import title
+from gateway.contract.error_fingerprint import title
 from gateway.errors import InvalidRequestError
 from gateway.items.formats import as_json
 from gateway.jobs.job import LIMITS
