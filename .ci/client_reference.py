@@ -22,6 +22,10 @@ How it is used is said in [Use it from Python](../how-to/use-from-python.md). Th
 `discoverybot-client` itself by `make blocking-client`. Each class here that has methods is there for asyncio, too,
 by a name with `Async` in front (`AsyncClient`, `AsyncJob`): its methods are to be awaited, and its loops are
 `async for`. Arguments after a `*` are passed by name.
+
+Lists are loops over all of their pages; `limit` is how many entries come at most. `timeout` is for a whole call with
+its retries, and each page is a call. Any method that calls the gateway may raise an `ApiError`, a
+`GatewayUnreachableError` or a `NoGatewayError`; what else it raises is said with it.
 """
 INTRODUCTIONS = {
     "Objects": "What the client returns, with methods. Each has the fields of the record that it names.",
