@@ -72,9 +72,8 @@ class Client:
         headers: Mapping[str, str] | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.user_id = user_id
-        self._transport = Transport(Address.of(url, key, verify), timeout, retries, headers or {}, transport)
-        bound = (self._transport, user_id)
+        bound = Transport(Address.of(url, key, verify), timeout, retries, headers or {}, transport), user_id
+        self._transport, self.user_id = bound
         #: Crawls that are repeated.
         self.schedules = Schedules(*bound)
         #: Items that are tracked across runs.
