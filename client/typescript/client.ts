@@ -39,13 +39,10 @@ export interface StartOptions extends CallOptions {
   idempotencyKey?: string;
 }
 
-/** The levels of a log's lines, the lowest first. */
-export type LogLevel = 'DEBUG' | 'INFO' | 'WARNING' | 'ERROR' | 'CRITICAL';
-
 /** How a log is followed. */
 export interface FollowOptions extends StreamOptions {
   /** Only lines of this level or higher. */
-  level?: LogLevel;
+  level?: api.LogLevel;
 }
 
 type ItemsQuery = Omit<NonNullable<api.ListJobItemsData['query']>, 'after'>;

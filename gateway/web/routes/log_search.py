@@ -21,7 +21,7 @@ from gateway.web.authorisation import needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
-from gateway.web.schemas.types import QueryModel
+from gateway.web.schemas.types import LogLevel, QueryModel
 
 router = Router(tags=["jobs"])
 
@@ -34,9 +34,7 @@ _Position = Annotated[str, Field(pattern=r"^[0-9]{1,6}-[0-9]{1,15}$")]
 
 
 class LogFilterQuery(QueryModel):
-    level: str | None = Field(
-        default=None, max_length=20, description="Only lines of this level or higher, `DEBUG` to `CRITICAL`"
-    )
+    level: LogLevel | None = Field(default=None, description="Only lines of this level or higher.")
     logger: str | None = Field(
         default=None, max_length=500, description="Only lines of this logger, and what follows them without a head"
     )

@@ -19,7 +19,7 @@ from gateway.web.event_stream.client_stream import MAX_JOBS
 from gateway.web.event_stream.log_lines import MAX_TEXT, NDJSON, TEXT, LineFilter
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.schemas.stream import EVENT_STREAM, LOG, MANY_JOBS, event_content
-from gateway.web.schemas.types import Timestamp, UserId
+from gateway.web.schemas.types import LogLevel, Timestamp, UserId
 
 _JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
 _TOKEN = f"st_4f1d9c2b3a4e_1811840460_{'0d4f5c6b7a8e4f1d' * 4}"
@@ -73,7 +73,7 @@ _LOGS_EXAMPLE = (
     'retry: 2000\n\nevent: log\nid: 1-78\ndata: {"ts":"…","level":"INFO","logger":"seo","msg":"Spider opened"}\n\n'
 )
 
-_Level = Annotated[str | None, Query(description="Only lines of this level or higher, `DEBUG` to `CRITICAL`")]
+_Level = Annotated[LogLevel | None, Query(description="Only lines of this level or higher, `DEBUG` to `CRITICAL`")]
 _Text = Annotated[
     str | None,
     Query(

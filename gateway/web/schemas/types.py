@@ -26,6 +26,7 @@ from typing_extensions import TypeAliasType
 
 from gateway.clock import to_iso, truncate
 from gateway.contract.environment import MAX_CRAWL_BYTES, MAX_VARIABLES
+from gateway.contract.log_line import LEVELS
 from gateway.contract.public_address import ascii_host
 from gateway.contract.variable_names import VARIABLE_PATTERN
 from gateway.jobs.hosts import CrawledHost
@@ -148,6 +149,15 @@ QueryTime = Annotated[
 ]
 #: A boolean in a query: only `true` or `false`.
 QueryBoolean = Annotated[bool, BeforeValidator(_parse_boolean), Field(strict=True)]
+#: The level of a log's lines, in upper or lower case. What reads it refuses others, and names those that there are.
+LogLevel = TypeAliasType(
+    "LogLevel",
+    Annotated[
+        str,
+        Field(max_length=20),
+        WithJsonSchema({"type": "string", "enum": [*LEVELS], "description": "A level of a log, the lowest first."}),
+    ],
+)
 #: Visible text in one line.
 Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*$"})]
 #: The `next` of the previous page, in lists with the newest first. The store that reads it reports invalid cursors.
