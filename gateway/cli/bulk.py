@@ -44,6 +44,8 @@ class Bulk(NamedTuple):
         if not (number := counted_jobs["matched"]):
             err.print(f"there is no such job to {self.action}")
         if (number or pausing) and not yes:
+            if number and "host" in wanted:
+                self._name_some(api, wanted, number)
             confirm(self._question(number, len(pausing)))
         # first, so that none of them begins a run that is not counted
         for one in pausing:
@@ -56,6 +58,16 @@ class Bulk(NamedTuple):
             self._say(report, number, pausing)
         crawling.tell(wanted.get("host", ""), is_paused=and_schedules)
         _fail_if_refused(report)
+
+    def _name_some(self, api: Api, wanted: Record, number: int) -> None:
+        """Say which jobs these are: a host alone does not tell whose crawls they are."""
+        states = wanted.get("status") or ["pending", "running", "scheduled"]
+        found: list[Record] = api.get("/jobs", **{**wanted, "status": states}, limit=_FIRST)["jobs"]
+        for one in found:
+            about = f"{one['job_id'][:8]}  {one['status']}  {one['project']}/{one['spider']}  {one['user_id']}"
+            err.print(visible(about), soft_wrap=True, markup=False)
+        if number > len(found):
+            err.print(f"and {number - len(found)} more", style="dim")
 
     def _question(self, jobs: int, schedules: int) -> str:
         pausing = f"pause {counted(schedules, 'schedule')}?"

@@ -178,7 +178,8 @@ _CLASSES = ("2xx", "3xx", "4xx", "5xx")
         flag("failed", "Only those that failed: no answer, 429 or 5xx, after all retries."),
         option("status", "Only with this status, 404, or of this class, 4xx.", metavar="STATUS",
                autocompletion=one_of(_CLASSES)),
-        option("slow_ms", "Only those that took at least this many milliseconds.", "--slow", kind=int, metavar="MS"),
+        option("slow_ms", "Only those that took at least this many milliseconds, the slowest first.", "--slow",
+               kind=int, metavar="MS"),
         _TEXT,
         option("sort", "at: as they came; -ms: the slowest first; -bytes: the largest.", metavar="ORDER",
                autocompletion=one_of(("at", "-ms", "-bytes"))),
@@ -196,6 +197,8 @@ def requests(
 ) -> None:  # fmt: skip
     """What a crawl asked for, with status, time and size of each answer, also while it runs."""
     api, query = Api(gateway_url(url)), {"failed": "true" if failed else None, **query}
+    if query["slow_ms"] is not None:
+        query["sort"] = query["sort"] or "-ms"
     if item_format or output:
         chosen = _chosen(item_format, output or STDOUT, TEXT_FORMATS, as_json=as_json)
         path = f"/jobs/{JOBS.find(api, job_id)}/requests"

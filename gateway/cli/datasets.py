@@ -439,6 +439,7 @@ _CHANGES = "SEQ seq, TYPE type, *KEY key, *WHAT what, 2RUN run:id, 1>AGE at:age"
     *under(
         "Which changes",
         option("since", "Only those after this one, or of runs that ended since.", metavar="CURSOR|TIME|1d"),
+        flag("last_run", "Only those of the last published run, the newest first."),
         option("types", "new, changed or removed; several with commas.", metavar="TYPE,…",
                autocompletion=one_of(_TYPE_STYLES)),
         option("limit", "How many at most. Default: 200, or all.", "--limit", "-n", kind=int, min=1, max=100_000),
@@ -451,12 +452,14 @@ _CHANGES = "SEQ seq, TYPE type, *KEY key, *WHAT what, 2RUN run:id, 1>AGE at:age"
     URL,
 )  # fmt: skip
 def changes(
-    *, name: str, since: str | None, types: str | None, limit: int | None, follow: bool, wait: int | None,
-    output: str | None, user_id: str | None, as_json: bool, url: str | None,
+    *, name: str, since: str | None, last_run: bool, types: str | None, limit: int | None, follow: bool,
+    wait: int | None, output: str | None, user_id: str | None, as_json: bool, url: str | None,
 ) -> None:  # fmt: skip
     """What has changed, in order. The last line on standard error shows how to continue."""
-    chosen, cursor = _types(types), _where(since)
-    api = Api(gateway_url(url))
+    if last_run and (since or follow or wait):
+        raise typer.BadParameter("goes without --since, --follow and --wait", param_hint="--last-run")
+    chosen, api = _types(types), Api(gateway_url(url))
+    cursor = _before_last_run(api, name, user_id) if last_run else _where(since)
     if output is not None:
         query = {"since": cursor, "types": chosen, "user_id": user_id}
         odd = {"--limit": limit, "--follow": follow, "--wait": wait, "--json": as_json}
@@ -471,7 +474,8 @@ def changes(
         print_json(answer)
         return
     if answer["changes"]:
-        out.print(new_table(_CHANGES, answer["changes"], type=_type, key=_key, what=_what))
+        shown = answer["changes"][::-1] if last_run else answer["changes"]
+        out.print(new_table(_CHANGES, shown, type=_type, key=_key, what=_what))
     else:
         err.print("no changes match" if types or cursor else "no changes so far")
     more = f"{answer['pending']} more; " if answer["pending"] else ""
@@ -480,6 +484,15 @@ def changes(
 
 #: Maximum number of changes that are printed unless more are asked for.
 _FEW = 200
+
+
+def _before_last_run(api: Api, name: str, user_id: str | None) -> int:
+    """The cursor before the changes of the last published run; the last cursor if it has made none."""
+    dataset = api.get(_path(name, ""), user_id=user_id)
+    if not dataset["head_run"]:
+        return 0
+    run = api.get(_path(name, f"/runs/{dataset['head_run']}"), user_id=user_id)
+    return int(dataset["last_seq"] if run["first_seq"] is None else run["first_seq"] - 1)
 
 
 def _follow(feed: FollowedFeed, *, as_json: bool) -> None:

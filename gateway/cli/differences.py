@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from rich.text import Text
@@ -14,6 +15,8 @@ from gateway.cli.resources import JOBS
 from gateway.cli.terminal import Cell, Record, counted, err, gateway_url, new_table, out, print_json
 
 _DIFFERENT = "CHANGE type, *ITEM item, *DIFFERENT different"
+#: How many fields of a new or removed item are shown.
+_FEW_FIELDS = 4
 _STYLES_OF_CHANGES = {"new": "green", "changed": "yellow", "removed": "red"}
 
 
@@ -55,7 +58,9 @@ def _key_or_item(one: Record) -> str:
 
 def _what_differs(one: Record) -> str:
     if one["type"] != "changed":
-        return ""
+        # what the item has besides its key
+        facts = ((name, value) for name, value in one["item"].items() if name not in one["key"])
+        return "; ".join(f"{name} {_text(value)}" for name, value in islice(facts, _FEW_FIELDS))
     if one["changes"] is None:
         return "too much to be shown"
     values = one["changes"].items()

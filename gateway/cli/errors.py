@@ -7,7 +7,7 @@ from rich.text import Text
 
 from gateway.cli.commands import ApiCommand, Resource
 from gateway.cli.options import AFTER, LIMIT, USER, moment, one_of, option
-from gateway.cli.terminal import Record, listed, new_table
+from gateway.cli.terminal import Record, counted, listed, new_table, program
 
 _STYLES = {"open": "red", "resolved": "green", "ignored": "dim"}
 _ORDERS = ("last_seen", "count", "first_seen")
@@ -54,10 +54,12 @@ def _shown(error: Record, _: Record) -> RenderableType:
         "place": error["place"],
         "first seen": f"{_since(error)}, job {error['first_seen']['job_id'][:8]}",
         "last seen": f"{listed(last['at'])} {last['version'] or ''}".strip() + f", job {last['job_id'][:8]}",
-        "counts": f"{error['count']} times in {error['runs']} runs, {error['runs_since']} runs without it since",
+        "counts": f"{counted(error['count'], 'time')} in {counted(error['runs'], 'run')}, "
+        f"{counted(error['runs_since'], 'run')} without it since",
         "example": example["text"],
         "page": example["url"],
-        "log": f"job {example['job_id'][:8]}, at {example['position']}" if example["position"] else "",
+        "log": f"{program()} logs {example['job_id'][:8]} --level ERROR"
+        + (f" (the line at {example['position']})" if example["position"] else ""),
     }
     lines = [Text(error["title"], style="bold")]
     lines += [Text(f"{name:<10} {value}") for name, value in facts.items() if value]

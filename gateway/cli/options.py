@@ -159,10 +159,10 @@ LEVEL = option(
 # fmt: off
 TIMING = under(
     "When",
-    option("at", "Run it at this time: 2027-06-01T09:00; local, or with an offset.", metavar="TIME"),
+    option("at", "At this time: 2027-06-01T09:00; local, or with an offset. 09:00 with --every 1d.", metavar="TIME"),
     option("every", "Run it again and again: s, m, h, d or w.", metavar="15m"),
     option("cron", "The same by five-field cron, or @daily.", metavar="'0 9 * * *'"),
-    option("timezone", "The time zone of --cron. Default: UTC.", metavar="ZONE"),
+    option("timezone", "The time zone of --cron: Europe/Paris, or Paris. Default: UTC.", metavar="ZONE"),
     option("jitter", "Shift each run by up to this part of the gap, 0 to 0.5.", kind=float),
     option(
         "overlap", "If the previous run has not ended: skip, queue or allow.", metavar="HOW",
@@ -180,18 +180,45 @@ def timing(
     every: str | None = None,
     cron: str | None = None,
     until: str | None = None,
+    timezone: str | None = None,
     **others: Any,
 ) -> Record:
     """The options as fields of the API, without those that were not given. Raises `BadParameter`."""
     if every and cron:
         raise typer.BadParameter("choose one of --every and --cron", param_hint="--cron")
+    zone, clock = _zone(timezone), _CLOCK.fullmatch(at or "")
+    if clock and every and every.strip() in {"1d", "every 1d"}:
+        # what is meant is that time of every day, and not a day after the run before
+        at, every, cron = None, None, f"{int(clock[2])} {int(clock[1])} * * *"
+    elif clock:
+        raise typer.BadParameter("a time alone goes with --every 1d; once: 2027-06-01T09:00", param_hint="--at")
     fields = {
         "schedule_at": read_time(at, "--at"),
         "interval": f"every {every.strip().removeprefix('every').strip()}" if every else cron,
         "ends_at": read_time(until, "--until"),
+        "timezone": zone,
         **others,
     }
     return given(**fields)
+
+
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
+
+
+def _zone(text: str | None) -> str | None:
+    """The time zone, whose city is enough: `Paris`. What names none is left to the gateway to refuse."""
+    if not text or "/" in text:
+        return text
+    from zoneinfo import available_timezones  # noqa: PLC0415 - reads a folder, and few commands need it
+
+    city, known = text.strip().replace(" ", "_").lower(), available_timezones()
+    areas = (one for one in known if not one.startswith(("posix/", "right/")))
+    found = sorted(one for one in areas if one.lower().rpartition("/")[2] == city)
+    if text in known or not found:
+        return text
+    if len(found) > 1:
+        raise typer.BadParameter(f"{text!r} may be {', '.join(found)}", param_hint="--timezone")
+    return found[0]
 
 
 _AGO = re.compile(r"([0-9]{1,6})([smhdw])")

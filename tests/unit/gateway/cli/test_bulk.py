@@ -101,8 +101,15 @@ def test_the_schedules_that_crawl_a_host_are_paused_with_its_jobs_if_wanted(gate
     crawling = {"schedules": [_scheduled("s1"), _scheduled("s2"), _scheduled("s3", "acme")], "next": None}
     gateway.says("GET /schedules", Answer(200, crawling))
     gateway.says("POST /jobs/bulk", Answer(200, COUNT))
+    one = {"job_id": JOB, "status": "running", "project": "shop", "spider": "offers", "user_id": "anne"}
+    gateway.says("GET /jobs", Answer(200, {"jobs": [one], "next": None}))
     asked = run("cancel", "--host", "shop.example", "--and-schedules")
-    assert asked.stderr == "error: Cancel 3 jobs and pause 2 schedules? Confirm it with --yes\n"
+    assert asked.stderr == (
+        f"{JOB[:8]}  running  shop/offers  anne\nand 2 more\n"
+        "error: Cancel 3 jobs and pause 2 schedules? Confirm it with --yes\n"
+    )
+    (listed,) = gateway.asked("/jobs")
+    assert listed.query == "host=shop.example&status=pending&status=running&status=scheduled&limit=5"
     assert gateway.requests[0].query == "host=shop.example&state=active&limit=200"
     gateway.says("POST /jobs/bulk", Answer(200, COUNT), Answer(200, {**DONE, "done": 3}))
     gateway.says("POST /schedules/s1/pause", Answer(200, {}))

@@ -593,6 +593,8 @@ def test_requests_are_a_table_or_a_file(gateway: StandIn, run: Run, tmp_path: Pa
     done = run("requests", JOB, "--failed", "--status", "5xx", "--slow", "100", "--sort=-ms", TZ="UTC")
     assert done.stdout.splitlines()[1] == "a.example/x  503     1834     12  503 after 3 tries"
     assert gateway.requests[-1].query == "failed=true&status=5xx&slow_ms=100&sort=-ms&limit=20"
+    run("requests", JOB, "--slow", "100")
+    assert gateway.requests[-1].query == "slow_ms=100&sort=-ms&limit=20"
     assert json.loads(run("requests", JOB, "--json").stdout) == page
     gateway.says(f"GET /jobs/{JOB}/requests", Answer(200, b"url\r\n", content_type="text/csv"))
     assert run("requests", JOB, "-o", "x.csv").returncode == 0

@@ -72,6 +72,17 @@ def test_changes_are_a_table_and_the_way_to_go_on_is_on_standard_error(gateway: 
     assert query == {"since": ["6"], "limit": ["200"], "wait": ["5"], "types": ["new", "changed"]}
 
 
+def test_changes_of_the_last_run_are_listed_with_the_newest_first(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /datasets/prices", Answer(200, {"head_run": "a" * 32, "last_seq": 9}))
+    gateway.says(f"GET /datasets/prices/runs/{'a' * 32}", Answer(200, {"first_seq": 8}))
+    gateway.says(f"GET {CHANGES}", page(8, 9, last=9))
+    done = run("datasets", "changes", "prices", "--last-run")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["SEQ", "9", "8"]
+    assert asked(gateway, CHANGES)[0]["since"] == ["7"]
+    assert run("datasets", "changes", "prices", "--last-run", "--follow").returncode == 2
+
+
 @pytest.mark.parametrize("columns", [60, 80])
 def test_no_table_of_changes_or_runs_is_wider_than_the_terminal(gateway: StandIn, run: Run, columns: int) -> None:
     long = change(8, "changed", changes={"text": {"previous": "a" * 500, "current": "b\n" * 500}})

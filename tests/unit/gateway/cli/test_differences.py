@@ -15,11 +15,12 @@ CHANGED = {
     "changes": {"price": {"previous": 12.5, "current": None}, "title": {"previous": "a", "current": "b"}},
 }
 NEW = {"type": "new", "key": {}, "item": {"name": "é"}, "changes": None}
+KEYED = {"type": "new", "key": {"sku": "A-7"}, "item": {"sku": "A-7", "price": 9.5}, "changes": None}
 FOUND: dict[str, Any] = {
     "job_id": JOB,
     "other_job_id": OTHER,
     "key": ["url"],
-    "differences": [CHANGED, NEW],
+    "differences": [CHANGED, NEW, KEYED],
     "new": 1,
     "changed": 1,
     "removed": 0,
@@ -39,6 +40,7 @@ def test_the_items_of_two_runs_are_compared(gateway: StandIn, run: Run) -> None:
     assert gateway.requests[0].query == f"other_job_id={OTHER}&key=sku%2Cshop&limit=5"
     assert 'price 12.5 → null; title "a" → "b"' in done.stdout
     assert '{"name": "é"}' in done.stdout
+    assert "price 9.5" in done.stdout
     assert done.stderr == f"1 changed, 1 new, 0 removed, 7 same, by url, since run {OTHER[:8]}\n"
     assert json.loads(run("jobs", "compare", JOB, "--json").stdout) == FOUND
 

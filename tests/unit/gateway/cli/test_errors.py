@@ -45,7 +45,8 @@ def test_one_error_is_shown_with_its_example_and_runs(gateway: StandIn, run: Run
         "https://a.example/7",
         "1-20480",
         "new",
-        "36 times in 3 runs",
+        "36 times in 3 runs, ",
+        "discoverybot logs ",
     ):
         assert words in done.stdout
     assert "\x1b" not in done.stdout

@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import typer
 from unit.gateway.cli.conftest import END, JOB, Answer, Run, StandIn, log, stream
 
+from gateway.cli.options import timing
 from gateway.cli.terminal import until_then
 
 SCHEDULE = {
@@ -184,3 +186,23 @@ def test_a_refusal_is_one_line(gateway: StandIn, run: Run) -> None:
 )
 def test_a_time_ahead_is_told_by_its_largest_unit(moment: str, told: str) -> None:
     assert until_then(moment, datetime(2027, 6, 1, 9, tzinfo=UTC)) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({"every": "1d", "at": "09:00", "timezone": "Paris"}, {"interval": "0 9 * * *", "timezone": "Europe/Paris"}),
+        ({"cron": "@daily", "timezone": "new york"}, {"interval": "@daily", "timezone": "America/New_York"}),
+        ({"cron": "@daily", "timezone": "UTC"}, {"interval": "@daily", "timezone": "UTC"}),
+        # the gateway refuses it
+        ({"cron": "@daily", "timezone": "Nowhere"}, {"interval": "@daily", "timezone": "Nowhere"}),
+    ],
+)
+def test_a_city_is_a_time_zone_and_a_time_one_of_every_day(given: dict[str, str], fields: dict[str, str]) -> None:
+    assert timing(**given) == fields
+
+
+@pytest.mark.parametrize("given", [{"at": "09:00"}, {"every": "2h", "at": "09:00"}])
+def test_a_time_without_a_day_is_refused_where_no_day_is_meant(given: dict[str, str]) -> None:
+    with pytest.raises(typer.BadParameter, match="--every 1d"):
+        timing(**given)
