@@ -61,7 +61,7 @@ class Bulk(NamedTuple):
 
     def _name_some(self, api: Api, wanted: Record, number: int) -> None:
         """Say which jobs these are: a host alone does not tell whose crawls they are."""
-        states = wanted.get("status") or ["pending", "running", "scheduled"]
+        states = wanted.get("status") or ["pending", "running", "paused", "scheduled"]
         found: list[Record] = api.get("/jobs", **{**wanted, "status": states}, limit=_FIRST)["jobs"]
         for one in found:
             about = f"{one['job_id'][:8]}  {one['status']}  {one['project']}/{one['spider']}  {one['user_id']}"

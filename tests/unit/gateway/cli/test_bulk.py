@@ -109,7 +109,7 @@ def test_the_schedules_that_crawl_a_host_are_paused_with_its_jobs_if_wanted(gate
         "error: Cancel 3 jobs and pause 2 schedules? Confirm it with --yes\n"
     )
     (listed,) = gateway.asked("/jobs")
-    assert listed.query == "host=shop.example&status=pending&status=running&status=scheduled&limit=5"
+    assert listed.query == "host=shop.example&status=pending&status=running&status=paused&status=scheduled&limit=5"
     assert gateway.requests[0].query == "host=shop.example&state=active&limit=200"
     gateway.says("POST /jobs/bulk", Answer(200, COUNT), Answer(200, {**DONE, "done": 3}))
     gateway.says("POST /schedules/s1/pause", Answer(200, {}))
