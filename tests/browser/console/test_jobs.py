@@ -78,8 +78,17 @@ async def test_a_site_is_stopped_with_what_would_crawl_it_again(tab: Tab, consol
     await page.get_by_role("button", name="Pause", exact=True).click()
     await expect(note).to_have_count(0)
     assert console.http.get(f"/schedules/{schedule}").json()["state"] == "paused"
+    # or both at once
+    console.http.post(f"/schedules/{schedule}/resume").raise_for_status()
+    await page.reload()
     await page.get_by_role("button", name="Cancel…").click()
-    await expect(page.get_by_role("dialog")).to_contain_text("host stop.example")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("host stop.example")
+    await dialog.get_by_label("Also pause the schedule that would start such jobs again").check()
+    await axe(tab)
+    await dialog.get_by_role("button", name="Cancel 1 job").click()
+    await expect(dialog).to_contain_text("1 cancelled, 1 schedule paused.")
+    assert console.http.get(f"/schedules/{schedule}").json()["state"] == "paused"
 
 
 async def test_a_view_is_shared_by_a_link_and_is_there_in_every_browser(open_tab: OpenTab, locked: Console) -> None:

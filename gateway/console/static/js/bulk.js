@@ -1,6 +1,7 @@
 // One act on all jobs that a filter names, or that are ticked: first the exact number, then piece by piece, until it is done or stopped.
 import { api, messageOf } from "./api.js";
 import { h } from "./dom.js";
+import { PauseTick } from "./pausing.js";
 import { count, shown } from "./text.js";
 
 // the action, its past tense, and its effect on a job
@@ -37,12 +38,13 @@ const LEFT_OUT = {
 /** @typedef {import("./api.js").Query & { status?: string[] }} Filter */
 
 /**
- * Ask, and act. `onDone` is called when something was done, while the dialog still shows the result.
+ * Ask, and act. `onDone` is called when something was done, while the dialog still shows the result. `schedules` are
+ * the ids of those that can be paused when the jobs are cancelled.
  *
- * @type {(action: string, filter: Filter, onDone: () => void) => void}
+ * @type {(action: string, filter: Filter, onDone: () => void, schedules?: string[]) => void}
  */
-export function bulk(action, filter, onDone) {
-  new Bulk(action, filter, onDone).open();
+export function bulk(action, filter, onDone, schedules = []) {
+  new Bulk(action, filter, onDone, action === "cancel" ? schedules : []).open();
 }
 
 class Bulk {
@@ -51,6 +53,7 @@ class Bulk {
   matched = 0;
   /** @type {string | null} */
   after = null;
+  paused = "";
   asOf = "";
   stopped = false;
   words = h("p", { role: "status" }, "Counting…");
@@ -62,8 +65,10 @@ class Bulk {
    * @param {string} action
    * @param {Filter} filter
    * @param {() => void} onDone
+   * @param {string[]} schedules
    */
-  constructor(action, filter, onDone) {
+  constructor(action, filter, onDone, schedules) {
+    this.pause = new PauseTick(schedules);
     this.action = action;
     this.filter = filter;
     this.onDone = onDone;
@@ -86,6 +91,7 @@ class Bulk {
         title,
         this.words,
         h("p", { class: "muted" }, this.means),
+        this.pause.element,
         this.bar,
         this.list,
         buttons,
@@ -183,6 +189,8 @@ class Bulk {
   }
 
   async work() {
+    // first, or they start jobs while these are cancelled
+    this.paused = await this.pause.run();
     do {
       this.say("…");
       const report = await this.call({
@@ -209,7 +217,8 @@ class Bulk {
 
   sum() {
     const of = this.after ? ` of ${count(this.matched)}` : "";
-    return `${count(this.done)}${of} ${this.past}${this.refused ? `, ${count(this.refused)} refused` : ""}`;
+    const refused = this.refused ? `, ${count(this.refused)} refused` : "";
+    return `${count(this.done)}${of} ${this.past}${refused}${this.paused && `, ${this.paused}`}`;
   }
 
   /** @type {(end: string) => void} */

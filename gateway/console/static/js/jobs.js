@@ -5,6 +5,7 @@ import { confirmed } from "./dialog.js";
 import { above, allWithin, byId, within } from "./dom.js";
 import { followRows, renew } from "./live.js";
 import { renewPart } from "./parts.js";
+import { pauseSchedules, schedules } from "./pausing.js";
 import { ticked } from "./row-ticks.js";
 import { inputValue } from "./when-fields.js";
 import "./saved-views.js";
@@ -114,18 +115,21 @@ document.addEventListener("visibilitychange", () => !document.hidden && missed &
 document.addEventListener("click", (event) => {
   const button = above(event, "button");
   if (button?.id === "news") refresh();
-  if (button instanceof HTMLButtonElement && button.dataset.pauseSchedules) pauseSchedules(button);
-  if (button?.dataset.bulk) bulk(button.dataset.bulk, chosen(), refresh);
+  if (button instanceof HTMLButtonElement && button.dataset.pauseSchedules) pause(button);
+  if (button?.dataset.bulk) bulk(button.dataset.bulk, chosen(), refresh, offered());
 });
 
-/** Pause the schedules that crawl the host; those that were paused before a failure stay so. @type {(button: HTMLButtonElement) => Promise<void>} */
-async function pauseSchedules(button) {
-  const ids = button.dataset.pauseSchedules?.split(" ") ?? [];
-  const words = `${count(ids.length)} schedule${ids.length === 1 ? "" : "s"}`;
+/** The active schedules that crawl the host of the filter, if they can be paused. */
+const offered = () => allWithin(results(), "[data-pause-schedules]")[0]?.dataset.pauseSchedules?.split(" ") ?? [];
+
+/** Pause the schedules that crawl the host. @type {(button: HTMLButtonElement) => Promise<void>} */
+async function pause(button) {
+  const ids = offered();
+  const words = schedules(ids);
   if (!(await confirmed(`Pause ${words}? No run begins until they are resumed.`, { yes: "Pause" }))) return;
   button.disabled = true;
   try {
-    for (const id of ids) await api(`POST /schedules/${id}/pause`);
+    await pauseSchedules(ids);
     toast(`${words} paused`);
   } catch (error) {
     toast(shown(messageOf(error), 500), "bad");
