@@ -94,6 +94,14 @@ async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_p
         await row.get_by_role("link", name="Compare").click()
         await tab.page.wait_for_url("**/compare?job_id=**")
         await expect(tab.page.locator("#coverage")).to_contain_text("100%")
+        await tab.page.goto("/console/jobs?spider=faded")
+        rows = tab.page.get_by_role("row")
+        await expect(rows.nth(1)).to_contain_text("a field lost values: price")
+        await expect(rows.nth(2)).not_to_contain_text("lost values")
+        await rows.nth(1).get_by_role("link", name="a field lost values").click()
+        lost = tab.page.locator(".job-standing .badge", has_text="a field lost values")
+        await expect(lost).to_have_text("a field lost values: price, 0 % instead of 100 %")
+        await axe(tab)
 
 
 async def test_how_the_runs_of_a_month_and_of_three_went_is_seen_day_by_day(

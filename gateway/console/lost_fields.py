@@ -1,0 +1,89 @@
+"""Badges for runs in which a field has lost values, in lists and on the page of a job, and a job's slowest request.
+
+They are parts that pages load by themselves, because the first count of a run's fields takes seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import Query, Request, Response
+from pydantic import Field
+
+from gateway.access.keys import Scope
+from gateway.console.pages import Pages, page
+from gateway.jobs.job import GOOD_STATUSES
+from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import Called, needs
+from gateway.web.dependencies import JobId, Parts
+from gateway.web.routes.fields import (
+    FieldsQuery,
+    SpiderFieldsQuery,
+    SpiderFieldsView,
+    get_spider_fields,
+    read_fields,
+)
+from gateway.web.routes.requests import RequestsQuery, read_requests
+from gateway.web.schemas.types import QueryModel, UserId
+
+router = Pages()
+
+#: The badges of at most this many rows are looked for, in about this many seconds.
+_ROWS, _SECONDS = 50, 1.0
+
+
+@router.page("/console/jobs/{job_id}/notable")
+@needs(Scope.READ)
+def notable(request: Request, job_id: JobId, parts: Parts) -> Response:
+    """A part of the head of a job that is over: the fields with fewer values than before, and the slowest request."""
+    fields = read_fields(parts, job_id, FieldsQuery(compare="runs"))
+    slowest, _ = read_requests(parts, job_id, RequestsQuery(sort="-ms", limit=1))
+    return page(
+        request,
+        "job/notable.html",
+        job_id=job_id,
+        lost=[one for one in fields.fields if one.lower and fields.items],
+        slowest=next(iter(slowest.requests), None),
+    )
+
+
+class LostFieldsQuery(QueryModel):
+    #: The jobs of a list.
+    job_id: list[Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = Field(default_factory=list, max_length=_ROWS)
+    user_id: UserId | None = None
+
+
+@router.page("/console/lost-fields")
+@needs(Scope.READ, by_project=True)
+def lost_fields(
+    request: Request, query: Annotated[LostFieldsQuery, Query()], parts: Parts, caller: Called
+) -> Response:
+    """The badges of a list of jobs, each for its row."""
+    found: dict[str, list[str]] = {}
+    if query.job_id:
+        wanted = JobFilter(job_id=tuple(query.job_id), status=tuple(sorted(GOOD_STATUSES)))
+        with mongo_errors():
+            jobs = parts[JobQueries].page(caller.limited(wanted), _ROWS).jobs
+        until = time.monotonic() + _SECONDS
+        for project, spider, schedule_id in dict.fromkeys(
+            (job.spec.project, job.spec.spider, job.schedule_id) for job in jobs
+        ):
+            if time.monotonic() > until:
+                break
+            asked = SpiderFieldsQuery(schedule_id=schedule_id)
+            found |= _lost(get_spider_fields(project, spider, asked, parts, caller))
+    listed = {job_id: names for job_id, names in found.items() if job_id in query.job_id}
+    return page(request, "jobs/lost_fields.html", found=listed)
+
+
+def _lost(fields: SpiderFieldsView) -> dict[str, list[str]]:
+    """By job: the fields that have had fewer values since then, or since an earlier job."""
+    places = {run.job_id: place for place, run in enumerate(fields.runs)}
+    found: dict[str, list[str]] = {}
+    for one in fields.fields:
+        if one.lower_since is not None:
+            for run in fields.runs[places[one.lower_since] :]:
+                found.setdefault(run.job_id, []).append(one.name)
+    return found
