@@ -22,7 +22,7 @@ from gateway.console import datasets as datasets_pages
 from gateway.console import endpoints as endpoints_pages
 from gateway.console import errors as errors_pages
 from gateway.console import help as help_pages
-from gateway.console import job, job_pictures, overview, pages, results, static_files
+from gateway.console import help_index, job, job_pictures, overview, pages, results, static_files
 from gateway.console import jobs as job_lists
 from gateway.console import keys as keys_page
 from gateway.console import lost_fields as lost_fields_page
@@ -152,7 +152,7 @@ _ROUTERS = (
     results.router,
     *(crawl_page.router, schedules_pages.router, datasets_pages.router, sites_pages.router, endpoints_pages.router),
     *(alerts_pages.router, errors_pages.router, spiders_page.router, comparison_page.router, views_pages.router),
-    lost_fields_page.router,
+    *(lost_fields_page.router, help_index.router),
     *(projects_page.router, nodes_page.router, keys_page.router, audit_page.router),
 )
 

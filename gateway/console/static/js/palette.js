@@ -1,4 +1,4 @@
-// Ctrl-K: go to a page, a job, a spider or a site, or do what the page offers, by typing a few letters of it.
+// Ctrl-K: go to a page, a job, a spider, a site and so on, to the help, or do what the page offers, by typing a few letters of it.
 import { api } from "./api.js";
 import { allWithin, h, icon } from "./dom.js";
 import { shown } from "./text.js";
@@ -8,32 +8,68 @@ const PAUSE = 150;
 const BUTTONS = "main .head .actions :is(a, button), main [data-offered], #menu .foot button";
 const JOB_ID = /^[0-9a-f]{32}$/;
 
-/**
- * @typedef {{ group: string, words: string, act: () => void, more: string }} Choice
- * @typedef {{ site_name: string }} Site
- */
+/** @typedef {{ group: string, words: string, act: () => void, more: string }} Choice */
 
-/** @type {Promise<[Spider[], Site[]]> | undefined} */
+/** @type {Promise<[places: Choice[][], help: Choice[]]> | undefined} */
 let known;
 
-/** Spiders and sites are asked for once per page. */
+/** What does not change while somebody types is asked for once per page: lists of places, and the help. */
 function things() {
-  known ??= Promise.all([spiders(), sites()]);
+  known ??= Promise.all([Promise.all([spiders(), projects(), datasets(), sites(), siteRuns()]), helpPages()]);
   return known;
 }
 
 async function spiders() {
   /** @type {{ spiders: Spider[] }} */
   const answer = await api("GET /spiders", { query: { limit: 1000 } }).catch(() => ({ spiders: [] }));
-  return answer.spiders.filter((one) => one.latest);
+  return answer.spiders
+    .filter((one) => one.latest)
+    .map(({ name, project }) =>
+      choice("New crawl", name, goTo(link("/console/crawl", { project, spider: name })), project),
+    );
+}
+
+async function projects() {
+  /** @type {{ projects: { name: string }[] }} */
+  const answer = await api("GET /projects").catch(() => ({ projects: [] }));
+  return answer.projects.map(({ name }) => choice("Project", name, goTo(link(`/console/projects/${part(name)}`))));
+}
+
+async function datasets() {
+  /** @type {{ datasets: { name: string, user_id: string }[] }} */
+  const answer = await api("GET /datasets", { query: { limit: 200, user_id: user() } }).catch(() => ({
+    datasets: [],
+  }));
+  return answer.datasets.map(({ name, user_id: owner }) =>
+    choice("Dataset", name, goTo(link(`/console/datasets/${part(name)}`, { owner })), owner),
+  );
+}
+
+/** @type {Promise<{ sites: { site_name: string }[] }> | undefined} */
+let listed;
+
+function allSites() {
+  listed ??= api("GET /jobs/sites").catch(() => ({ sites: [] }));
+  return listed;
 }
 
 async function sites() {
-  /** @type {{ sites: Site[] }} */
-  const answer = await api("GET /jobs/sites").catch(() => ({ sites: [] }));
-  return answer.sites;
+  const { sites: found } = await allSites();
+  return found.map(({ site_name: name }) => choice("Site", name, goTo(link(`/console/sites/${part(name)}`))));
 }
 
+async function siteRuns() {
+  const { sites: found } = await allSites();
+  return found.map(({ site_name: name }) => choice("Site runs", name, goTo(link("/console/jobs", { site: name }))));
+}
+
+async function helpPages() {
+  /** @type {[title: string, page: string, address: string][]} */
+  const titles = await api("GET /console/help-pages").catch(() => []);
+  return titles.map(([title, page, address]) => choice("Help", title, goTo(address), page === title ? "" : page));
+}
+
+const part = encodeURIComponent;
 const user = () => document.body.dataset.user;
 
 /** @type {(path: string, query?: Record<string, string>) => string} */
@@ -59,35 +95,20 @@ const goTo = (address) => () => location.assign(address);
 /** @type {(text: string, signal: AbortSignal) => Promise<Choice[]>} */
 async function found(text, signal) {
   const wanted = text.trim().toLowerCase();
-  /** @type {(one: Choice) => boolean} */
-  const matches = (one) => wanted.split(/\s+/).every((part) => one.words.toLowerCase().includes(part));
+  const matches = (/** @type {Choice} */ one) =>
+    wanted.split(/\s+/).every((part) => one.words.toLowerCase().includes(part));
   if (!wanted) return offered();
-  const [[spiders, sites], schedules, jobs] = await Promise.all([
+  const [[places, help], schedules, jobs] = await Promise.all([
     things(),
     schedulesWith(text.trim(), signal),
     jobsWith(text.trim(), signal),
   ]);
-  const ofSpiders = spiders.map((one) =>
-    choice(
-      "New crawl",
-      one.name,
-      goTo(link("/console/crawl", { project: one.project, spider: one.name })),
-      one.project,
-    ),
-  );
-  const pagesOfSites = sites.map((one) =>
-    choice("Site", one.site_name, goTo(link(`/console/sites/${encodeURIComponent(one.site_name)}`))),
-  );
-  const ofSites = sites.map((one) =>
-    choice("Site runs", one.site_name, goTo(link("/console/jobs", { site: one.site_name }))),
-  );
   return [
     ...offered().filter(matches),
-    ...ofSpiders.filter(matches).slice(0, MOST),
-    ...pagesOfSites.filter(matches).slice(0, MOST),
-    ...ofSites.filter(matches).slice(0, MOST),
+    ...places.flatMap((some) => some.filter(matches).slice(0, MOST)),
     ...schedules,
     ...jobs,
+    ...help.filter(matches).slice(0, MOST),
   ];
 }
 
@@ -148,13 +169,13 @@ class Palette {
   #input = h("input", {
     type: "text",
     role: "combobox",
-    "aria-label": "Search jobs, spiders, sites and pages",
+    "aria-label": "Search jobs, spiders, sites, datasets, projects, pages and help",
     "aria-controls": "palette-list",
     "aria-expanded": "true",
     "aria-autocomplete": "list",
     autocomplete: "off",
     spellcheck: "false",
-    placeholder: "Jobs, spiders, sites, pages, actions",
+    placeholder: "Jobs, spiders, sites, datasets, projects, help…",
     maxlength: 200,
     oninput: () => this.#soon(),
     onkeydown: (event) => this.#key(event),
