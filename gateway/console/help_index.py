@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 from functools import lru_cache
 from pathlib import Path
 from zipfile import ZipFile
@@ -18,6 +20,8 @@ router = Router(include_in_schema=False)
 
 #: The part of the site that users read: not the changelog or the decisions.
 _FOLDER, _NOT = "docs/", "docs/decisions/"
+#: Titles are HTML: `<code>schedules</code>`.
+_TAG = re.compile(r"<[^>]*>")
 
 
 @router.get("/console/help-pages")
@@ -40,11 +44,11 @@ def _read(archive: Path, _changed_at: int) -> bytes:
     with ZipFile(archive) as site:
         items = orjson.loads(site.read("search.json"))["items"]
     shown = [one for one in items if one["location"].startswith(_FOLDER) and not one["location"].startswith(_NOT)]
-    pages = {one["location"]: one["title"] for one in shown if "#" not in one["location"]}
+    titles = {one["location"]: html.unescape(_TAG.sub("", one["title"])) for one in shown}
     return orjson.dumps(
         [
-            (one["title"], pages.get(one["location"].partition("#")[0], ""), HELP + one["location"])
+            (titles[one["location"]], titles.get(one["location"].partition("#")[0], ""), HELP + one["location"])
             for one in shown
-            if one["title"]
+            if titles[one["location"]]
         ]
     )

@@ -93,6 +93,7 @@ WITHOUT = {
     "/console/jobs/{job_id}/requests/pictures": "a part of the tab with the requests",
     "/console/unusual": "a part of the overview",
     "/console/lost-fields": "a part of the list of jobs",
+    "/console/help-pages": "titles for the palette, as JSON",
     "/console/jobs/{job_id}/notable": "a part of the head of a job",
     "/console/views/{view_id}": "leads to a list",
     "/console/alerts/firing": "a number in the navigation",

@@ -32,18 +32,18 @@ async def test_what_fires_is_counted_on_every_page_and_silenced_where_it_is_list
         await row.get_by_label("Actions for shop/prices").click()
         await row.get_by_role("button", name="Forget the alert of shop/prices").click()
         await tab.page.get_by_role("dialog").get_by_role("button", name="Forget").click()
-        await expect(tab.page.get_by_text("Nothing fires")).to_be_visible()
+        await expect(tab.page.get_by_text("No active alerts")).to_be_visible()
     assert AlertStore(console.database).get(alert) is None
 
 
 async def test_a_rule_is_tried_added_changed_and_deleted(open_tab: OpenTab, console: Console, axe: Axe) -> None:
     async with open_tab(console.url) as tab:
         await tab.page.goto("/console/alerts")
-        await expect(tab.page.get_by_text("Nobody is told yet")).to_be_visible()
+        await expect(tab.page.get_by_text("Nobody gets a message about alerts yet")).to_be_visible()
         await tab.page.get_by_label("Name").fill("far fewer prices")
         await expect(tab.page.get_by_label("is less than")).to_be_hidden()
         await tab.page.get_by_label("Alert when").select_option("items")
-        await expect(tab.page.get_by_label("For so many seconds")).to_be_hidden()
+        await expect(tab.page.get_by_label("For at least (seconds)")).to_be_hidden()
         await tab.page.get_by_label("is less than").fill("0.5")
         await tab.page.get_by_label("compared with").select_option("10")
         await tab.page.get_by_role("button", name="Preview").click()
@@ -51,23 +51,23 @@ async def test_a_rule_is_tried_added_changed_and_deleted(open_tab: OpenTab, cons
         await axe(tab)
         await tab.page.get_by_role("button", name="Add rule").click()
         await expect(tab.page.get_by_role("heading", name="far fewer prices")).to_be_visible()
-        said = "number of items, less than 0.5 times the usual (median of 10 runs)"
+        said = "number of items, less than 0.5 times the median of the last 10 runs"
         await expect(tab.page.get_by_text(said)).to_be_visible()
-        await tab.page.get_by_text("Who is told, and when").click()
-        await tab.page.get_by_label("Quiet from").fill("22:00")
+        await tab.page.get_by_text("Who gets the message, and when").click()
+        await tab.page.get_by_label("No messages from").fill("22:00")
         await tab.page.get_by_label("until").fill("07:00")
         await tab.page.get_by_role("button", name="Save").click()
         # said by the page that follows
         await expect(tab.page.get_by_text("Rule saved")).to_be_visible()
-        await expect(tab.page.get_by_label("Quiet from")).to_have_value("22:00")
+        await expect(tab.page.get_by_label("No messages from")).to_have_value("22:00")
         await axe(tab)
         await expect(tab.page.get_by_text("Rule saved")).to_be_hidden()
-        await tab.page.get_by_label("Quiet from").fill("")
+        await tab.page.get_by_label("No messages from").fill("")
         await tab.page.get_by_role("button", name="Save").click()
         await expect(tab.page.get_by_text("Rule saved")).to_be_visible()
-        await expect(tab.page.get_by_label("Quiet from")).to_have_value("")
+        await expect(tab.page.get_by_label("No messages from")).to_have_value("")
         await tab.page.get_by_role("button", name="Silence this rule for an hour").click()
-        await expect(tab.page.get_by_text("What is still so then is told")).to_be_visible()
+        await expect(tab.page.get_by_text("Alerts that are still active then are sent")).to_be_visible()
         await tab.page.get_by_role("button", name="End the silence of this rule").click()
         await tab.page.get_by_role("button", name="Delete").click()
         await tab.page.get_by_role("dialog").get_by_role("button", name="Delete").click()

@@ -108,7 +108,7 @@ async def test_a_held_run_says_why_and_is_decided_on(tab: Tab, runs: DatasetRuns
     assert runs.fold() == [RunState.HELD]
     page = tab.page
     await page.goto("/")
-    await expect(page.get_by_text("Runs are held because they look wrong")).to_be_visible()
+    await expect(page.get_by_text("Runs are held because their results look wrong")).to_be_visible()
     # whoever looks at a list sees it too
     badge = page.get_by_role("link", name="price: mostly missing")
     for where in ("/", f"/console/jobs?user={runs.user}&sort=newest", f"/console/jobs/{held}/log"):
@@ -202,7 +202,7 @@ async def test_a_schedule_gets_a_dataset_and_loses_it(tab: Tab, console: Console
         await page.get_by_label("Key fields").fill("sku" if name else "sku\nurl")
         await page.get_by_role("button", name="Save").press("Enter")
         await page.wait_for_url(f"**/console{address}")
-        await expect(page.get_by_text("within seconds of its end")).to_have_count(1 if name else 0)
+        await expect(page.get_by_text("a few seconds after it ends")).to_have_count(1 if name else 0)
         found = console.http.get(address).json()["crawl"]["dataset"]
         assert (found and {one: found[one] for one in ("name", "key")}) == expected
 

@@ -119,7 +119,7 @@ async def test_a_crawl_is_asked_for_with_the_keyboard_alone(tab: Tab, axe: Axe, 
     await expect(page.get_by_label("words")).to_have_value("7")
     await expect(preview(page)).to_contain_text("already exists")
     await expect(preview(page).get_by_role("link", name=job.id[:8])).to_be_visible()
-    await page.get_by_label("Ignore recent identical crawl").check()
+    await page.get_by_label("Run even if the same crawl ran recently").check()
     await expect(preview(page)).to_contain_text(re.compile("Starts .*on n1"))
     tab.complaints.clear()  # the page of a job is another chapter
 

@@ -210,7 +210,7 @@ async def _more_come_by_themselves(page: Page, console: Console, job: Job) -> No
     # what came at its end is shown too, and then nobody looks any more
     console.requests(job, _of(1000), start=end)
     console.change(job, status="finished", finished_at=utc_now(), settled=True)
-    await expect(page.get_by_text("New requests appear automatically")).to_be_hidden()
+    await expect(page.get_by_text("New requests appear by themselves")).to_be_hidden()
     await expect(rows(page)).to_have_count(4)
     await expect(page.locator("data-table[live]")).to_have_count(0)
 
@@ -223,7 +223,7 @@ async def test_nothing_says_why_and_anothers_is_not_there(
         job = console.job(JobStatus.RUNNING)
         await tab.page.goto(f"/console/jobs/{job.id}/requests")
         await expect(tab.page.get_by_text("No requests yet")).to_be_visible()
-        await expect(tab.page.get_by_text("New requests appear automatically")).to_be_visible()
+        await expect(tab.page.get_by_text("New requests appear by themselves")).to_be_visible()
         await _more_come_by_themselves(tab.page, console, job)
     theirs = locked.job(user_id="anne")
     locked.requests(theirs, requests(1))

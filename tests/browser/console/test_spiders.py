@@ -80,7 +80,7 @@ async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_p
     async with open_tab(console.url) as tab:
         await tab.page.goto("/")
         note = tab.page.locator("#unusual")
-        await expect(note).to_contain_text("price is empty in all items, lower since")
+        await expect(note).to_contain_text("price has no value in any item, lower since")
         await expect(note).to_contain_text(
             "the first run of version 2.0; it is missing on pages below /sale (4 of 4 items)"
         )

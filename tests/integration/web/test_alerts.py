@@ -145,7 +145,7 @@ def test_without_keys_the_rules_of_all_users_are_listed(rules: Rules) -> None:
 
 def test_the_console_says_whether_anybody_is_told(rules: Rules) -> None:
     """Without keys, whoever it is: the command line's user is another one than that of the console's forms."""
-    words = "Nobody is told yet"
+    words = "Nobody gets a message about alerts yet"
     assert words in rules.client.get("/console/alerts").text
     body = {"url": "https://example.com/", "user_id": rules.user, "events": ["alert.firing"]}
     path = f"/endpoints/{rules.client.post('/endpoints', json=body).json()['endpoint_id']}"

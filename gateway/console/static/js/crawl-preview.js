@@ -32,7 +32,7 @@ export function preview(seen) {
       runs(seen.runs, scheduleZone(seen)),
     );
   if (seen.schedule?.jitter && !seen.answer.cached)
-    parts.push(h("p", { class: "muted small" }, "Jitter shifts each run slightly."));
+    parts.push(h("p", { class: "muted small" }, "Because of jitter, each run starts a little earlier or later."));
   return [...parts, defaults(seen.crawl)];
 }
 
@@ -70,7 +70,7 @@ function existing({ job_id: id, status, cached_at: since, scheduled }) {
       link,
       ` (${status}, created `,
       time(since),
-      "). Check “Ignore recent identical crawl” to start a new one.",
+      "). Check “Run even if the same crawl ran recently” to start a new one.",
     ),
   ];
 }

@@ -52,7 +52,7 @@ function tell(estimate) {
   place.hidden = !estimate;
   if (!estimate) return;
   const left = duration((Date.parse(estimate.at) - Date.now()) / 1000);
-  const begins = estimate.reckoned_by === "timeout" ? "No estimate; times out in" : "Estimated to end in";
+  const begins = estimate.reckoned_by === "timeout" ? "No estimate yet. Time limit in" : "Should end in about";
   const open = `${count(estimate.queued)} ${estimate.queued === 1 ? "request" : "requests"} open`;
   const pace = `${open}; ${count(estimate.done_per_s)} done and ${count(estimate.found_per_s)} found per second.`;
   const ends = ENDS[estimate.reckoned_by];

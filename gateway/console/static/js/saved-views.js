@@ -135,7 +135,7 @@ class SavedViews extends HTMLElement {
       h(
         "p",
         { class: "muted small" },
-        "Each sees the jobs that they may see. The link stays the same if you save other filters under this name.",
+        "Each person sees only the jobs that they may see. The link stays the same when you change the filters of this view.",
       ),
     ];
     ask("Share this view", fields, "Done", async () => {
