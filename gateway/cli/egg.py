@@ -149,8 +149,7 @@ def build_egg(
         wheel = _build(project.folder, files, work, tell) if _has_backend(project.folder) else None
         made = _contents(wheel, work / "wheel", project.package) if wheel else {}
         members = {**own, **made}
-        if not {f"{name}{end}" for name in [project.settings.replace(".", "/")] for end in _MODULE} & set(members):
-            raise EggBuildError(_no_settings(project, members))
+        project = _with_settings(project, members, tell)
         needs = list[str]()
         for number, place in enumerate(local):
             theirs, said = _of_local(place, work / f"local-{number}", tell)
@@ -163,6 +162,20 @@ def build_egg(
 
 #: Endings of the path of a module's file.
 _MODULE = (".py", "/__init__.py")
+
+
+def _with_settings(project: ScrapyProject, members: dict[str, Path], tell: Callable[[str], None]) -> ScrapyProject:
+    """The project with the settings that are in its egg. A name that begins with folders above scrapy.cfg (because
+    the project is started from there) is taken without them. Raises `EggBuildError`.
+    """
+    parts = project.settings.split(".")
+    names = [".".join(parts[above:]) for above in range(max(1, len(parts) - 1))]  # at least with the package
+    for name in names:
+        if any(f"{name.replace('.', '/')}{end}" in members for end in _MODULE):
+            if name != project.settings:
+                tell(f"the settings are {name}: scrapy.cfg calls them {project.settings}, which is not beside it")
+            return project._replace(settings=name)
+    raise EggBuildError(_no_settings(project, members))
 
 
 def _no_settings(project: ScrapyProject, members: dict[str, Path]) -> str:

@@ -282,6 +282,15 @@ def test_what_is_no_project_is_refused_with_what_is_missing(folder: Path, config
         built(folder)
 
 
+def test_settings_that_are_named_from_a_folder_above_are_found(folder: Path) -> None:
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = project.shop.settings\n")
+    files, _, said = built(folder)
+    assert b"settings = shop.settings" in files["EGG-INFO/entry_points.txt"]
+    assert (
+        "the settings are shop.settings: scrapy.cfg calls them project.shop.settings, which is not beside it" in said
+    )
+
+
 def test_a_folder_without_scrapy_cfg_is_told_what_else_there_is(folder: Path) -> None:
     with pytest.raises(EggBuildError, match="there is no such folder"):
         read_project(folder / "gone")
