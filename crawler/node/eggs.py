@@ -168,11 +168,14 @@ class Leniency(NamedTuple):
     as_of: str = ""
     #: Packages whose pinned versions cannot be built, so that later ones are taken.
     raised: tuple[str, ...] = ()
+    #: Declared packages of which no version can be built, so that they are left out.
+    left_out: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
         """Lines to be added to the end of its requirements."""
-        return [*self.added, *Conditions(exclude_newer=self.as_of, at_least=" ".join(self.raised)).comments]
+        said = Conditions(exclude_newer=self.as_of, at_least=" ".join(self.raised), without=" ".join(self.left_out))
+        return [*self.added, *said.comments]
 
 
 AS_DECLARED = Leniency()

@@ -253,24 +253,31 @@ class SpiderLists(Service):
 
     async def _suited(self, egg: _Examined) -> Listing:
         """The listing with the egg's declared dependencies. If the egg cannot be run with these, a lenient node adds
-        missing distributions that are well known, takes later versions of packages that cannot be built, and at last
-        takes the versions of the day on which the project was last changed.
+        missing distributions that are well known, takes later versions of packages that cannot be built, leaves out
+        those of which no version can be, and at last takes the versions of the day on which the project was last
+        changed.
         """
         day, given, today = outdated_since(egg.folder), AS_DECLARED, Listing()
+        unbuilt: Listing | None = None
         while (listing := await self._listed_with(egg, given)).problem is not None:
             today = today if given.as_of else listing
             is_old = bool(day) and (listing.is_outdated or listing.reason == Reason.REQUIREMENTS_UNMET)
             if not self._settings.project_lenient:
                 return _with_advice(listing, _TRY_DAY.format(day)) if is_old else listing
             # the listing process runs the egg's code, so its answer is checked
-            if listing.undeclared in ADDABLE - {*given.added} and len(given.added) < MOST_GIVEN:
+            if listing.undeclared in ADDABLE - {*given.added, *given.left_out} and len(given.added) < MOST_GIVEN:
                 given = given._replace(added=(*given.added, listing.undeclared))
             elif (name := listing.unbuildable) and name not in given.raised and len(given.raised) < MOST_GIVEN:
                 given = given._replace(raised=(*given.raised, name))
+            elif name in given.raised and name not in given.left_out:
+                unbuilt = unbuilt or listing
+                given = given._replace(left_out=(*given.left_out, name))
             elif is_old and not given.as_of:
                 given = given._replace(as_of=raised_day(day))
             else:
-                return _with_advice(today, _DAY_TRIED.format(given.as_of)) if given.as_of else listing
+                # what was left out is needed: that it cannot be built is what the user has to know
+                problem = unbuilt or (today if given.as_of else listing)
+                return _with_advice(problem, _DAY_TRIED.format(given.as_of)) if given.as_of else problem
         return listing
 
     async def _listed_with(self, egg: _Examined, given: Leniency) -> Listing:

@@ -350,6 +350,14 @@ def _without_others(lines: Iterable[str], log: Log) -> list[str]:
     return kept
 
 
+def _without(lines: list[str], packages: str, log: Log) -> list[str]:
+    """The lines without these packages, of which no version can be built here."""
+    left_out = {canonicalize_name(name) for name in packages.split()}
+    if left_out:
+        log.say(f"left out, for it cannot be built here: {packages}")
+    return [line for line in lines if not _names([line]) & left_out]
+
+
 #: Versions of Scrapy below the first need the limit beside it, because a later release of that package broke them.
 _LATEST_FOR = (("2.13", "w3lib<2.5"), ("2.13.4", "twisted<26"))
 
@@ -400,7 +408,7 @@ _FOR = "for-"
 def build(plan: BuildPlan, log: Log) -> Path:
     """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
     lines, said = read_requirements(plan.requirements, plan), conditions_of(plan.requirements)
-    lines = _raised(_with_renderer(_without_others(lines, log), log), log)
+    lines = _raised(_with_renderer(_without(_without_others(lines, log), said.without, log), log), log)
     raised = {canonicalize_name(name) for name in said.at_least.split()}
     lines = [_without_limit(line) if _names([line]) & raised else line for line in lines]
     if (python := choose(said, plan.pythons, plan.folder)) is None:

@@ -18,7 +18,9 @@ ELSEWHERE = "EGG-INFO/elsewhere.txt"
 #: In an egg: the day (ISO) on which the project was last changed, as its repository says.
 CHANGED = "EGG-INFO/changed.txt"
 
-_COMMENT = re.compile(r"^#\s*(requires-python|python|exclude-newer|stack|at-least):\s*(\S.*?)\s*$", re.MULTILINE)
+_COMMENT = re.compile(
+    r"^#\s*(requires-python|python|exclude-newer|stack|at-least|without):\s*(\S.*?)\s*$", re.MULTILINE
+)
 #: A stack of Scrapy Cloud: `scrapy:2.11-20241022`. A stack without a date changes over time.
 _STACK = re.compile(r"scrapy:(?P<scrapy>\d+\.\d+)(?:-(?P<date>\d{8}))?\b.*")
 
@@ -36,6 +38,8 @@ class Conditions(NamedTuple):
     stack: str = ""
     #: Packages, with spaces between them, of which later versions than the pinned ones are taken.
     at_least: str = ""
+    #: Packages, with spaces between them, that are left out.
+    without: str = ""
 
     @property
     def comments(self) -> list[str]:

@@ -76,6 +76,8 @@ class _Said(BaseModel):
     as_of: str = ""
     #: Packages that are newer than their pinned versions, because these cannot be built.
     raised: tuple[str, ...] = ()
+    #: Declared packages of which no version can be built on the node.
+    left_out: tuple[str, ...] = ()
 
 
 class NodeDependencies(NamedTuple):
@@ -106,6 +108,8 @@ def _warnings(said: _Said) -> Iterator[str]:
         yield f"not declared, and added: {', '.join(said.added)} (declare it, in requirements.txt or pyproject.toml)"
     if said.raised:
         yield f"newer than pinned, because the pinned versions cannot be built: {', '.join(said.raised)}"
+    if said.left_out:
+        yield f"declared, but left out, because the node cannot build it: {', '.join(said.left_out)}"
     if said.as_of:
         yield f"it runs with the versions of {said.as_of}, because it does not run with today's"
     for package in said.packages:

@@ -134,6 +134,13 @@ def test_what_has_no_later_version_that_can_be_installed_is_refused(lenient: Egg
     assert "letter==1.0 cannot be built on this node" in answer["message"]
 
 
+def test_what_cannot_be_built_is_left_out_if_no_spider_needs_it(lenient: EggNode) -> None:
+    answer = deployed(lenient, "unbuilt", "from number import NAME", **{"requirements.txt": "letter\nnumber==1.1\n"})
+    assert answer["status"] == "ok", answer
+    told = dependencies(lenient, "unbuilt")
+    assert (told["left_out"], "number==1.1" in told["packages"]) == (["letter"], True)
+
+
 def test_a_pin_with_a_hash_is_not_raised(lenient: EggNode) -> None:
     pin = f"number==1.0 --hash=sha256:{'0' * 64}\n"
     answer = deployed(lenient, "refused", "from number import NAME", **{"requirements.txt": pin})

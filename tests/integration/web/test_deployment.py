@@ -459,13 +459,15 @@ class Lenient(OtherRelease):
         "added": ["six", "furl"],
         "as_of": "2024-10-22",
         "raised": ["lxml"],
+        "left_out": ["mysqlclient"],
     }
 
 
 def test_what_a_node_has_changed_so_that_it_runs_is_told(
     door: httpx2.Client, node: Node, living: Callable[..., None]
 ) -> None:
-    added, raised, of_its_time = told_by(Lenient, door, node, living)["warnings"]
+    added, raised, left_out, of_its_time = told_by(Lenient, door, node, living)["warnings"]
     assert added.startswith("not declared, and added: six, furl (declare")
     assert raised.endswith("cannot be built: lxml")
+    assert left_out.endswith("cannot build it: mysqlclient")
     assert "with the versions of 2024-10-22" in of_its_time
