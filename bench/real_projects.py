@@ -33,7 +33,7 @@ from gateway.contract.reasons import Reason
 WANTED = 25
 #: How many spiders of a project are tried until one runs: many need arguments of their own.
 TRIED = 5
-#: Most seconds of a deployment with its installation, and of a crawl.
+#: Most seconds of a deployment with its installation (`--within`), and of a crawl.
 DEPLOYED_WITHIN, ENDED_WITHIN = 900, 90
 
 
@@ -98,6 +98,10 @@ PROJECTS = (
     Project("holgerd77/django-dynamic-scraper", "48943f6a9f911b7f410ce084f6d0ccc9af3a90cf", "example_project"),
     Project("TeamHG-Memex/undercrawler", "a693929d3b9d30c69eed1dc7aedc22e644cb76f5"),
     Project("code4romania/czl-scrape", "789341faa950f1511ff69bec840fbfb5998cf04e", "justitie"),
+    Project("wellcometrust/reach", "1aa42c7d8aaf0a91d033af8448a33f37563b0365", "pipeline/reach-scraper"),
+    Project("SpiderClub/haipproxy", "ab30ccf4b1d78e9304c27830006cc5800fe41bb3"),
+    Project("Aqua-Dream/Tieba_Spider", "25ffe2c6f5f2546db47d8cf46b64de117a45700d"),
+    Project("GSA/searchgov-spider", "b11066097e69c97b3ac7231d9e86d5116b5d3308", "search_gov_crawler"),
     # sites behind a login, a browser or a proxy
     Project("dataabc/weibo-search", "b4535b71d36ae61d13ab0083a18a152914f14ba7"),
     Project("jonbakerfish/TweetScraper", "739b604b811f96c260597e10bcd0427fdf315e49"),
@@ -114,6 +118,7 @@ PROJECTS = (
     # small ones, some of them old
     Project("scrapy/quotesbot", "16ec3f4176db67ca9132f7e4431d7823e5e28974"),
     Project("scrapy/booksbot", "959a7dcdcf34c12f446a20e6e7bbecf97697f0fd"),
+    Project("harrywang/scrapy-tutorial", "1dde391b856491202eded192cd0384be38f01b43"),
     Project("scrapy/dirbot", "8e995447361ad83f6693d2e07d17d90912268ace"),
     Project("Python3WebSpider/ScrapyTutorial", "94ac9174501e0a56dfb9a88eb34f49a2f69bdde1"),
     Project("Python3WebSpider/ScrapyUniversal", "0e44064177e3460efdce5a82c8ab968883cbbab0"),
@@ -163,13 +168,16 @@ def run(effort: Effort) -> list[Row]:
 def main(arguments: Sequence[str]) -> list[Row]:
     parser = argparse.ArgumentParser("python -m bench real-projects")
     parser.add_argument("--from", dest="folder", type=Path, help="of checkouts, each as OWNER+NAME")
+    parser.add_argument(
+        "--within", type=int, default=DEPLOYED_WITHIN, metavar="SECONDS", help="that a deployment may take"
+    )
     parser.add_argument("only", nargs="*", metavar="NAME", help="owner and name, or a part of them")
     asked = parser.parse_args(arguments)
     chosen = [one for one in PROJECTS if not asked.only or any(part in one.name for part in asked.only)]
-    return tried(chosen, asked.folder)
+    return tried(chosen, asked.folder, asked.within)
 
 
-def tried(projects: Sequence[Project], folder: Path | None) -> list[Row]:
+def tried(projects: Sequence[Project], folder: Path | None, within: int = DEPLOYED_WITHIN) -> list[Row]:
     results: list[Tried] = []
     with (
         tempfile.TemporaryDirectory() as name,
@@ -178,7 +186,7 @@ def tried(projects: Sequence[Project], folder: Path | None) -> list[Row]:
     ):
         for project in projects:
             with checkout(project, folder) as source:
-                results.append(result := try_out(stack, project, source, site))
+                results.append(result := try_out(stack, project, source, site, within))
             print(result, file=sys.stderr, flush=True)
     can = [one for one in results if one.result not in UNTRIED]
     wanted = min(WANTED, len(can))
@@ -211,15 +219,15 @@ def checkout(project: Project, folder: Path | None) -> Iterator[Path]:
         yield Path(name) / project.folder
 
 
-def try_out(stack: Stack, project: Project, source: Path, site: Site) -> Tried:
+def try_out(stack: Stack, project: Project, source: Path, site: Site, within: int) -> Tried:
     name = project.name.partition("/")[2]
     command = (sys.executable, "-m", "gateway.cli.main", "deploy", str(source), "--project", name, "--json")
     try:
         deployed = subprocess.run(
-            (*command, "--url", stack.url), capture_output=True, text=True, check=False, timeout=DEPLOYED_WITHIN
+            (*command, "--url", stack.url), capture_output=True, text=True, check=False, timeout=within
         )
     except subprocess.TimeoutExpired:
-        return Tried(project, "refused", 0, f"what it depends on is still being installed after {DEPLOYED_WITHIN} s")
+        return Tried(project, "refused", 0, f"what it depends on is still being installed after {within} s")
     if deployed.returncode:
         said = next(reversed(deployed.stderr.strip().splitlines()), "")
         nodes = json.loads(deployed.stdout)["nodes"] if deployed.stdout.strip() else []
