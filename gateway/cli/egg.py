@@ -46,7 +46,7 @@ def read_project(folder: Path, chosen: str = "default") -> ScrapyProject:
     there are none.
     """
     path = folder / "scrapy.cfg"
-    config = ConfigParser(interpolation=None, strict=False)
+    config = ConfigParser(strict=False)  # which puts in `%(name)s`, as Scrapy's does
     try:
         if not config.read(path, encoding="utf-8"):
             raise EggBuildError(_no_project(folder))
@@ -96,7 +96,8 @@ def _no_project(folder: Path) -> str:
 def _of_target(config: ConfigParser, option: str) -> str | None:
     """The option of the first of scrapy.cfg's targets that has it: `[deploy]`, `[deploy:live]`."""
     targets = (name for name in config.sections() if name == "deploy" or name.startswith("deploy:"))
-    values = (config.get(target, option, fallback="").strip() for target in targets)
+    # without what `%` may mean: a password can have one
+    values = (config.get(target, option, raw=True, fallback="").strip() for target in targets)
     return next((value for value in values if value), None)
 
 

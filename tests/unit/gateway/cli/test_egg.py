@@ -264,6 +264,12 @@ def test_the_settings_are_those_that_were_chosen(folder: Path) -> None:
         read_project(folder, "other")
 
 
+def test_the_settings_may_be_named_by_another_option(folder: Path) -> None:
+    config = "[settings]\nshop = shop.settings\ndefault = %(shop)s\n\n[deploy]\npassword = 50%\nproject = Shop 5%\n"
+    (folder / "scrapy.cfg").write_text(config)
+    assert read_project(folder)[1:3] == ("shop.settings", "Shop 5%")
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -272,6 +278,7 @@ def test_the_settings_are_those_that_were_chosen(folder: Path) -> None:
         ("[settings]\nlive = shop.live\nlab = shop.lab\n", r"no settings 'default': .*--settings live or lab"),
         ("[settings]\ndefault = shop.setings\n", "there is no such module; shop.settings is there"),
         ("settings\n", "cannot be read"),
+        ("[settings]\ndefault = %(shop)s\n", "cannot be read"),
     ],
 )
 def test_what_is_no_project_is_refused_with_what_is_missing(folder: Path, config: str | None, words: str) -> None:
