@@ -1374,6 +1374,7 @@ class Estimate(Record):
     found_per_s: float
     """New requests, a second. The queue gets shorter while this is smaller."""
     items_per_s: float
+    """Items per second."""
 
 
 class RepairBundle(Record):
@@ -1385,9 +1386,11 @@ class RepairBundle(Record):
     untrusted: list[str]
     """The parts whose texts come from web pages."""
     job: JobSummary
+    """The job."""
     version: str | None
     """Of the project; null for the platform's own."""
     advice: Advice | None
+    """What to do next; `null` if nothing has to be done."""
     last_good_run: str | None
     """The job that it is compared with: the last of its kind that ended well."""
     differences: list[RunDifference]
@@ -1395,9 +1398,11 @@ class RepairBundle(Record):
     failing_pages: list[RequestRecord]
     """The first 30 requests that failed."""
     more_failing_pages: bool
+    """Whether there are more than `failing_pages`."""
     errors: list[JobErrorRecord]
     """The first 20 kinds of errors, the new ones first."""
     errors_left_out: int
+    """How many more kinds of errors there are."""
     fields: list[CoveredField]
     """Fields that are emptier than in the runs before, or gone."""
     log_end: str | None
@@ -1498,7 +1503,9 @@ class RunDifference(Record):
     name: str
     """The name."""
     before: Any
+    """The value in the run that it is compared with."""
     now: Any
+    """The value in this run."""
 
 
 class CoveredField(Record):
@@ -1539,6 +1546,7 @@ class SourceFile(Record):
     path: str
     """The path of the file."""
     text: str
+    """The content of the file."""
     is_cut: bool
     """Whether the text is only its beginning."""
 
@@ -1613,9 +1621,11 @@ class JobsHealth(Record):
     first count is done.
     """
     oldest_waiting_seconds: float | None
+    """How long the job that has waited the longest has done so."""
     nodes: dict[str, int]
     """The number of nodes in each state. Only nodes that are `up` get new work."""
     nodes_alive: int
+    """How many nodes take work."""
     free_slots: int
     """Free slots of the nodes that are `up`."""
 
@@ -1627,6 +1637,7 @@ class SchedulerStatus(Record):
     at: datetime
     """When it happened, or was measured."""
     beats_alive: int
+    """How many of these processes live."""
     beats: list[Beat]
     """The beats with a recent sign of life."""
     due: int
@@ -1649,7 +1660,9 @@ class Beat(Record):
     name: str
     """`beat:<host>:<process>`."""
     alive: bool
+    """Whether it has been heard of lately."""
     last_seen_at: datetime
+    """When it was last heard of."""
 
 
 class Fire(Record):

@@ -873,6 +873,7 @@ class VariableWish(TypedDict, total=False):
     value: str | None
     """Null: the one that it has stays."""
     secret: bool
+    """Whether its value is never shown."""
 
 
 class EnvironmentFields(TypedDict, total=False):
