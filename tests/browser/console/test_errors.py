@@ -59,7 +59,7 @@ async def test_an_error_leads_to_its_line_and_its_page_and_is_resolved(
         await expect(page.locator("#example")).to_contain_text(
             "Grouped as: could not convert string to float: <text>"
         )
-        await expect(page.get_by_role("img", name="2 of the last 3 runs have had it")).to_be_visible()
+        await expect(page.get_by_role("img", name="2 of the last 3 runs had this error")).to_be_visible()
         await expect(page.locator("#runs").get_by_role("row").nth(2)).to_contain_text("new")
         await page.get_by_role("link", name="Log line").click()
         await page.wait_for_url(f"**/console/jobs/{last.id}/log#1-{START + 1}")
