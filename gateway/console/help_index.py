@@ -12,8 +12,9 @@ from zipfile import ZipFile
 import orjson
 from fastapi import Request, Response
 
+from gateway.access.keys import Scope
 from gateway.web.authentication import HELP
-from gateway.web.authorisation import for_everybody
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import Router
 
 router = Router(include_in_schema=False)
@@ -25,7 +26,7 @@ _TAG = re.compile(r"<[^>]*>")
 
 
 @router.get("/console/help-pages")
-@for_everybody
+@needs(Scope.READ, by_project=True)
 async def help_pages(request: Request) -> Response:
     """`[[title, title of its page, address], …]`; empty if the documentation is not built here."""
     found = await asyncio.to_thread(_titles, request.app.state.help_archive)
