@@ -1,11 +1,10 @@
-"""Requests that are answered or fail for a reason, pages that follow each other, and streams that go on."""
+"""Requests that are answered or fail for a reason, pages that follow each other, and downloads."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -14,10 +13,8 @@ from typing import Any
 import httpx2
 
 from discoverybot_client.errors import ApiError, GatewayUnreachableError, NoGatewayError, error_of, stranger
-from discoverybot_client.records import Event
 from discoverybot_client.rules import (
     AWAY,
-    SILENCE,
     Address,
     Deadline,
     Retries,
@@ -33,11 +30,9 @@ _logger = logging.getLogger("discoverybot_client")
 _CONNECT = 5.0
 #: Entries of a page: the maximum of most lists of the gateway.
 PAGE = 200
-_OK, _NO_CONTENT = 200, 204
+_OK = 200
 #: Statuses from here on are errors, also redirections, because the gateway sends none.
 _ERRORS = 300
-#: Maximum bytes of an event: a line of a log may have a megabyte, and more as JSON.
-_MAX_EVENT = 64 << 20
 #: Formats that the gateway sends only once the file is complete, and the seconds that this may take: a million rows
 #: as XLSX take minutes.
 _WHOLE_FORMATS, _WHOLE = frozenset({"xlsx", "parquet"}), 3600.0
@@ -166,60 +161,17 @@ class Transport:
                 if left == 0:
                     return
 
-    async def events(
-        self, path: str, after: str = "", patience: float | None = None, **query: Any
-    ) -> AsyncGenerator[Event, None]:
-        """Each event of a stream, from the one after `after` on, to its end. Whenever the connection breaks, it goes
-        on after the last event, and an event `dropped` says so. Raises `GatewayUnreachableError` or
-        `UnavailableError` if the gateway is away for `patience` seconds, and `ApiError` if it refuses.
-        """
-        last_id, pause, number = after, 2.0, 0
-        away_since: float | None = None
-        while True:
-            try:
-                async with aclosing(self._connected(path, last_id, given(**query))) as connected:
-                    async for sent in connected:
-                        away_since, number = None, 0
-                        last_id = sent.id or last_id
-                        pause = pause if sent.retry is None else sent.retry / 1000
-                        if sent.data:
-                            yield Event(sent.event, sent.id, json.loads(sent.data))
-                        if sent.event == "end":
-                            return
-                raise unreachable(self.url, EOFError("the stream broke off"))
-            except _OverError:
-                return
-            except AWAY as error:
-                away_since = time.monotonic() if away_since is None else away_since
-                if patience is not None and time.monotonic() - away_since > patience:
-                    raise
-                after_pause = self.retries.pause(number, error.retry_after or pause)
-            number += 1
-            _logger.info("the stream %s broke off after %r; again in %.1f s", path, last_id, after_pause)
-            yield Event("dropped", last_id, {})
-            await asyncio.sleep(after_pause)
-
-    async def _connected(
-        self, path: str, last_id: str, query: dict[str, Any]
-    ) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
-        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last_id} if last_id else {})}
-        async with self._opened(path, SILENCE, query, headers) as answer:
-            if answer.status_code == _NO_CONTENT:
-                raise _OverError
-            async for sent in httpx2.EventSource(answer, _MAX_EVENT):
-                yield sent
-
     async def pieces(
         self, path: str, headers: dict[str, str] | None = None, **query: Any
     ) -> AsyncGenerator[bytes, None]:
         """The body of a `GET`, piece by piece, of any length. The request is not repeated."""
         silence = _WHOLE if query.get("format") in _WHOLE_FORMATS else self.timeout
-        async with self._opened(path, silence, given(**query), headers or {}) as answer:
+        async with self.opened(path, silence, given(**query), headers or {}) as answer:
             async for piece in pieces_of(answer):
                 yield piece
 
     @asynccontextmanager
-    async def _opened(
+    async def opened(
         self, path: str, silence: float, query: dict[str, Any], headers: dict[str, str]
     ) -> AsyncIterator[httpx2.Response]:
         """An answer whose body is still to be read. Raises `ApiError`, and `GatewayUnreachableError` also during
@@ -256,7 +208,3 @@ class Transport:
 
     async def close(self) -> None:
         await close(self.http)
-
-
-class _OverError(Exception):
-    """A 204: the stream has nothing left to send."""

@@ -33,6 +33,7 @@ from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilter
 from discoverybot_client.records import NEW_JOB, Event
 from discoverybot_client.rules import Address, Deadline, Retries, Verify, given, idempotent, order, segment
 
+from .event_stream import events
 from .jobs import Job
 from .operations import in_thread
 from .platform import Keys, Nodes, Projects, SavedViews, Sites, Targets
@@ -202,7 +203,7 @@ class Client:
         lost (`dropped`) it begins with a `snapshot` again.
         """
         query = given(user_id=self.user_id, job_id=list(job_ids) or None)
-        for event in self._transport.events("/events", "", patience, **query):
+        for event in events(self._transport, "/events", "", patience, **query):
             yield event
 
     # --- spiders
@@ -332,7 +333,7 @@ class Client:
         self, path: str, *, after: str = "", patience: float | None = None, **query: Any
     ) -> Generator[Event, None, None]:
         """The events of any stream of the API, as `Job.events` has those of a job."""
-        return self._transport.events(path, after, patience, **query)
+        return events(self._transport, path, after, patience, **query)
 
     def pieces(
         self, path: str, *, headers: dict[str, str] | None = None, **query: Any

@@ -40,6 +40,7 @@ from discoverybot_client.records import FINAL, NEW_JOB, Event, LogLine
 from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given, segment, sent
 
 from .bound import Bound
+from .event_stream import events
 
 #: Items of a page: the most that the gateway gives.
 _PAGE = 1000
@@ -141,7 +142,7 @@ class Job(Bound, JobRecord):
         """As `follow`, but all events of the stream: `log`, `status`, `progress`, `gap`, and `end` once; and
         `dropped` whenever the connection breaks, before it goes on.
         """
-        for event in self._transport.events(self._path("logs"), after, patience, level=level):
+        for event in events(self._transport, self._path("logs"), after, patience, level=level):
             if event.name == "end":
                 self._data = {**self._data, **event.data}
             yield event

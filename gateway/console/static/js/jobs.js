@@ -3,7 +3,7 @@ import { api, messageOf } from "./api.js";
 import { bulk } from "./bulk.js";
 import { confirmed } from "./dialog.js";
 import { above, allWithin, byId, within } from "./dom.js";
-import { followRows, renew } from "./live.js";
+import { followRows, renew } from "./live-rows.js";
 import { renewPart } from "./parts.js";
 import { pauseSchedules, schedules } from "./pausing.js";
 import { ticked } from "./row-ticks.js";

@@ -1,0 +1,72 @@
+"""Event streams that go on after the last event, however often the connection breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import httpx2
+
+from discoverybot_client.records import Event
+from discoverybot_client.rules import AWAY, SILENCE, given, unreachable
+
+from .transport import Transport
+
+_logger = logging.getLogger("discoverybot_client")
+_NO_CONTENT = 204
+#: Maximum bytes of an event: a line of a log may have a megabyte, and more as JSON.
+_MAX_EVENT = 64 << 20
+
+
+class _OverError(Exception):
+    """A 204: the stream has nothing left to send."""
+
+
+async def events(
+    transport: Transport, path: str, after: str = "", patience: float | None = None, **query: Any
+) -> AsyncGenerator[Event, None]:
+    """Each event of a stream, from the one after `after` on, to its end. Whenever the connection breaks, it goes
+    on after the last event, and an event `dropped` says so. Raises `GatewayUnreachableError` or
+    `UnavailableError` if the gateway is away for `patience` seconds, and `ApiError` if it refuses.
+    """
+    last_id, pause, number = after, 2.0, 0
+    away_since: float | None = None
+    while True:
+        try:
+            async with aclosing(_connected(transport, path, last_id, given(**query))) as connected:
+                async for sent in connected:
+                    away_since, number = None, 0
+                    last_id = sent.id or last_id
+                    pause = pause if sent.retry is None else sent.retry / 1000
+                    if sent.data:
+                        yield Event(sent.event, sent.id, json.loads(sent.data))
+                    if sent.event == "end":
+                        return
+            raise unreachable(transport.url, EOFError("the stream broke off"))
+        except _OverError:
+            return
+        except AWAY as error:
+            away_since = time.monotonic() if away_since is None else away_since
+            if patience is not None and time.monotonic() - away_since > patience:
+                raise
+            after_pause = transport.retries.pause(number, error.retry_after or pause)
+        number += 1
+        _logger.info("the stream %s broke off after %r; again in %.1f s", path, last_id, after_pause)
+        yield Event("dropped", last_id, {})
+        await asyncio.sleep(after_pause)
+
+
+async def _connected(
+    transport: Transport, path: str, last_id: str, query: dict[str, Any]
+) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+    headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last_id} if last_id else {})}
+    async with transport.opened(path, SILENCE, query, headers) as answer:
+        if answer.status_code == _NO_CONTENT:
+            raise _OverError
+        async for sent in httpx2.EventSource(answer, _MAX_EVENT):
+            yield sent
