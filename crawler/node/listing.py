@@ -231,6 +231,8 @@ def _advice_on_resources(error: BaseException) -> str:
 
 def _advice_on_locale(error: BaseException) -> str:
     """What to do about a locale that the machine lacks. The error does not name it; the call that raised it does."""
+    while isinstance(error.__context__, locale.Error):
+        error = error.__context__  # the first that was tried: another one may be of another system
     calls = [frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code is locale.setlocale.__code__]
     name = calls[-1].f_locals.get("locale") if calls else None
     if not isinstance(name, str):

@@ -232,6 +232,13 @@ def test_a_locale_that_the_machine_lacks_is_named(tmp_path: Path) -> None:
     assert "(shop/spiders.py, line 2). This machine has no locale 'xx_XX.UTF-8': install it on the node" in problem
 
 
+def test_of_several_locales_the_first_is_named(tmp_path: Path) -> None:
+    tried = "    locale.setlocale(locale.LC_ALL, {!r})\n"
+    spiders = f"import locale\ntry:\n{tried.format('xx_XX.UTF-8')}except locale.Error:\n{tried.format('Xish')}"
+    problem = listed(tmp_path, {"shop/settings.py": SETTINGS, "shop/spiders.py": spiders})["problem"]
+    assert "This machine has no locale 'xx_XX.UTF-8'" in problem
+
+
 def test_a_component_that_no_spider_loads_may_be_missing(tmp_path: Path) -> None:
     spider = (
         "import scrapy\n\nclass Own(scrapy.Spider):\n    name = 'own'\n    custom_settings = {'ITEM_PIPELINES': {}}\n"
