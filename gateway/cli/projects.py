@@ -137,6 +137,13 @@ _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
         "With the versions at the end of that day. Default: the day of its stack, if it has one.",
         metavar="DATE",
     ),
+    option(
+        "build",
+        "Only write its egg and requirements.txt there. Deploy nothing.",
+        metavar="FOLDER",
+        kind=Path,
+        default=None,
+    ),
     JSON,
     URL,
 )
@@ -149,6 +156,7 @@ def deploy(
     requirements: Path | None,
     without: bool,
     as_of: str | None,
+    build: Path | None,
     as_json: bool,
     url: str | None,
 ) -> None:
@@ -157,27 +165,49 @@ def deploy(
         with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
             day = _day(as_of)
             found = None if without else _requirements(source, requirements, day)
-            name, version, egg, built = _egg(source, settings, version, Path(folder), found)
+            name, version, egg, built = _egg(source, settings, version, Path(build or folder), found)
             needs = None if without else _completed(source, found, day, built)
             if needs is not None:
                 _warn_of_old_scrapy(needs)
+            if build is not None:
+                _print_built(project or name, version, egg, build, needs, as_json=as_json)
+                return
             answer = _deployed(api := Api(gateway_url(url)), project or name, version, egg, needs)
     except ApiError as error:
-        nodes = error.detail.get("nodes", ()) if isinstance(error.detail, dict) else ()
-        if as_json and nodes:
-            print_json({"nodes": nodes})
-        if as_json or len({node["message"] for node in nodes}) <= 1:
-            raise
-        # the nodes' reasons differ, so all of them are printed
-        print_node_answers(nodes)
-        taken = sum(node["accepted"] for node in nodes)
-        raise ApiError(f"deployed on {taken} of {len(nodes)} nodes", error.exit_code) from None
+        raise _explained(error, as_json=as_json) from None
     _warn(api, answer["project"], version)
     if as_json:
         print_json(answer)
         return
     print_node_answers(answer["nodes"])
     out.print(f"{answer['project']} {version}: {counted(answer['spiders'], 'spider')}")
+
+
+def _explained(error: ApiError, *, as_json: bool) -> ApiError:
+    """The error to end with, after the nodes' reasons are printed if they differ."""
+    nodes = error.detail.get("nodes", ()) if isinstance(error.detail, dict) else ()
+    if as_json and nodes:
+        print_json({"nodes": nodes})
+    if as_json or len({node["message"] for node in nodes}) <= 1:
+        return error
+    print_node_answers(nodes)
+    taken = sum(node["accepted"] for node in nodes)
+    return ApiError(f"deployed on {taken} of {len(nodes)} nodes", error.exit_code)
+
+
+def _print_built(
+    project: str, version: str, egg: Path, folder: Path, needs: EggRequirements | None, *, as_json: bool
+) -> None:
+    """Print what `--build` has made, and write its requirements beside the egg."""
+    requirements = None
+    if needs is not None:
+        requirements = folder / "requirements.txt"
+        requirements.write_bytes(needs.content)
+    if as_json:
+        files = {"egg": str(egg), "requirements": requirements and str(requirements)}
+        print_json({"project": project, "version": version, **files})
+    else:
+        out.print(f"{project} {version}: {egg}", soft_wrap=True)
 
 
 def _warn(api: Api, project: str, version: str) -> None:
@@ -196,6 +226,7 @@ def _egg(
             return project_of_egg(source), version_of(version, source.resolve().parent), source, Built()
         found = read_project(source.resolve(), settings or os.environ.get("SCRAPY_PROJECT") or "default")
         version = version_of(version or found.version, found.folder)
+        folder.mkdir(parents=True, exist_ok=True)
         local = needs.local if needs else ()
         built = build_egg(found, version, egg := folder / "project.egg", _tell, local)
     except (EggBuildError, OSError) as error:

@@ -1,15 +1,13 @@
-"""A project's folder is deployed by the command `discoverybot deploy`, which knows how to make an egg of it."""
+"""The egg of a project's folder is made by the command `discoverybot deploy`, which knows how."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import NamedTuple
 
 from discoverybot_client.errors import DiscoveryBotError
 
@@ -18,7 +16,17 @@ _FILES = (".txt", ".lock", ".toml", ".in")
 
 
 class DeployError(DiscoveryBotError):
-    """The project could not be deployed. The message is what `discoverybot deploy` says."""
+    """No egg could be made of the project's folder. The message is what `discoverybot deploy` says."""
+
+
+class Built(NamedTuple):
+    """An egg, and what is said of it when it is uploaded."""
+
+    egg: Path
+    project: str
+    version: str
+    #: The text of its requirements.
+    requirements: str | None
 
 
 def text_of(requirements: str | Path | None) -> str | None:
@@ -30,27 +38,12 @@ def text_of(requirements: str | Path | None) -> str | None:
     return requirements
 
 
-def deploy_folder(
-    url: str,
-    environment: dict[str, str],
-    folder: Path,
-    options: dict[str, str],
-    requirements: str | Path | None = None,
-) -> dict[str, Any]:
-    """The answer to the deployment. Raises `DeployError`."""
-    if not isinstance(requirements, str):
-        return _deployed(url, environment, folder, {**options, **_named(requirements)})
-    with TemporaryDirectory(prefix="discoverybot-deploy-") as place:
-        file = Path(place, "requirements.txt")
-        file.write_text(text_of(requirements) or "", encoding="utf-8")
-        return _deployed(url, environment, folder, {**options, **_named(file)})
-
-
-def _named(requirements: Path | None) -> dict[str, str]:
-    return {} if requirements is None else {"requirements": str(requirements)}
-
-
-def _deployed(url: str, environment: dict[str, str], folder: Path, options: dict[str, str]) -> dict[str, Any]:
+def build_egg(source: Path, place: Path, options: dict[str, str], requirements: str | Path | None) -> Built:
+    """The egg of the project in the folder `source`, made in `place`. Raises `DeployError`."""
+    if isinstance(requirements, str):
+        text, requirements = text_of(requirements), place / "given.txt"
+        requirements.write_text(text or "", encoding="utf-8")
+    named = {} if requirements is None else {"requirements": str(requirements)}
     beside = str(Path(sys.executable).parent)
     command = shutil.which("discoverybot", path=beside) or shutil.which("discoverybot")
     if command is None:
@@ -58,15 +51,15 @@ def _deployed(url: str, environment: dict[str, str], folder: Path, options: dict
             "to make an egg of a folder, the platform's own command is needed: pip install discoverybot; "
             "an egg that was made elsewhere can be deployed without it"
         )
-    arguments = [argument for name, value in options.items() for argument in (f"--{name}", value)]
+    arguments = [argument for name, value in {**options, **named}.items() for argument in (f"--{name}", value)]
     done = subprocess.run(  # noqa: S603 - a command of ours
-        [command, "deploy", str(folder), "--url", url, "--json", *arguments],
-        env={**os.environ, **environment},
+        [command, "deploy", str(source), "--build", str(place), "--json", *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
         raise DeployError(done.stderr.strip() or done.stdout.strip())
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    told = json.loads(done.stdout)
+    needs = told["requirements"]
+    return Built(Path(told["egg"]), told["project"], told["version"], needs and text_of(Path(needs)))

@@ -131,8 +131,6 @@ class Address(NamedTuple):
     headers: dict[str, str]
     trust_env: bool
     verify: ssl.SSLContext | bool
-    #: What a command of ours needs to call it the same way.
-    environment: dict[str, str]
 
     @classmethod
     def of(cls, url: str | None, key: str | None, verify: Verify) -> Address:
@@ -145,10 +143,9 @@ class Address(NamedTuple):
         if not (secret.isascii() and secret.isprintable()):
             raise ValueError("key: it has characters that no key has")
         headers = {"User-Agent": _USER_AGENT, **({"Authorization": f"Bearer {secret}"} if secret else {})}
-        environment = {"DISCOVERYBOT_KEY": secret, **_certificates(verify)}
         # no proxy for this machine; and no certificates for plain HTTP, because loading them takes long
         trusted = _trusted(verify) if parts.scheme == "https" else False
-        return cls(place, headers, parts.hostname not in _LOOPBACK, trusted, environment)
+        return cls(place, headers, parts.hostname not in _LOOPBACK, trusted)
 
 
 def _trusted(verify: Verify) -> ssl.SSLContext | bool:
@@ -158,13 +155,6 @@ def _trusted(verify: Verify) -> ssl.SSLContext | bool:
     if not path.exists():
         raise ValueError(f"verify: there is no {path}")
     return ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
-
-
-def _certificates(verify: Verify) -> dict[str, str]:
-    """The variables by which OpenSSL finds these certificates."""
-    if not isinstance(verify, str | Path):
-        return {}
-    return {"SSL_CERT_DIR" if Path(verify).is_dir() else "SSL_CERT_FILE": str(Path(verify).absolute())}
 
 
 def given(**fields: Any) -> dict[str, Any]:

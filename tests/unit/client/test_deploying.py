@@ -11,14 +11,31 @@ import pytest
 from discoverybot_client import Client
 
 LOCK = "scrapy==2.17.0\n"
-#: A stand-in for the command: it answers with what it was called with.
+#: A stand-in for the command: its egg is what it was called with.
 COMMAND = f"""#!{sys.executable}
 import json, pathlib, sys
 options = dict(zip(sys.argv[6::2], sys.argv[7::2]))
-if file := options.get("--requirements"):
-    options["--requirements"] = pathlib.Path(file).read_text()
-print(json.dumps({{"options": options}}))
+egg = pathlib.Path(sys.argv[4], "project.egg")
+egg.write_text("options: " + ", ".join(options))
+made = {{"project": "shop", "version": options.get("--version", "1"), "egg": str(egg)}}
+print(json.dumps({{**made, "requirements": options.get("--requirements")}}))
 """
+
+
+class Uploads:
+    """A gateway that takes what is deployed."""
+
+    def __init__(self) -> None:
+        self.requests: list[httpx2.Request] = []
+        self.bodies: list[bytes] = []
+
+    def client(self, headers: dict[str, str] | None = None) -> Client:
+        return Client("http://127.0.0.1:9", headers=headers, transport=httpx2.MockTransport(self._answer))
+
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests.append(request)
+        self.bodies.append(request.read())
+        return httpx2.Response(200, json={})
 
 
 @pytest.fixture
@@ -35,30 +52,37 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("as_file", [True, False])
 def test_a_folder_is_deployed_with_the_requirements_that_are_given(project: Path, as_file: bool) -> None:  # noqa: FBT001 - by pytest
-    with Client("http://127.0.0.1:9") as client:
-        done = client.deploy(project, version="2", requirements=project / "own.txt" if as_file else LOCK)
-    assert done.raw["options"] == {"--version": "2", "--requirements": LOCK}
+    sent = Uploads()
+    with sent.client() as client:
+        client.deploy(project, version="2", requirements=project / "own.txt" if as_file else LOCK)
+    assert b"options: --version, --requirements" in sent.bodies[0]
+    assert LOCK.encode() in sent.bodies[0]
 
 
 def test_a_folder_is_deployed_with_what_it_declares_by_default(project: Path) -> None:
-    with Client("http://127.0.0.1:9") as client:
-        assert client.deploy(project).raw["options"] == {}
+    sent = Uploads()
+    with sent.client() as client:
+        client.deploy(project)
+    assert b"options: \r\n" in sent.bodies[0]
+
+
+def test_a_folder_is_uploaded_by_the_client_itself_with_its_headers(project: Path) -> None:
+    sent = Uploads()
+    with sent.client(headers={"X-Team": "crawls"}) as client:
+        client.deploy(project)
+    (request,) = sent.requests
+    assert (request.url.path, request.headers["x-team"]) == ("/projects/shop/versions", "crawls")
 
 
 @pytest.mark.parametrize("as_file", [True, False])
 def test_an_egg_is_sent_with_its_requirements(project: Path, as_file: bool) -> None:  # noqa: FBT001 - by pytest
-    sent: list[bytes] = []
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        sent.append(request.read())
-        return httpx2.Response(200, json={})
-
+    sent = Uploads()
     egg = project / "shop.egg"
     egg.write_bytes(b"egg")
-    with Client("http://127.0.0.1:9", transport=httpx2.MockTransport(answer)) as client:
+    with sent.client() as client:
         lock = project / "own.txt" if as_file else LOCK
         client.deploy(egg, project="shop", version="2", requirements=lock)
-    assert LOCK.encode() in sent[0]
+    assert LOCK.encode() in sent.bodies[0]
 
 
 def test_the_name_of_a_file_is_not_taken_for_a_package(project: Path) -> None:

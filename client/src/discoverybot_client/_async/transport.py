@@ -49,7 +49,7 @@ class Transport:
         headers: Mapping[str, str],
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
-        self.url, self.environment = address.url, address.environment
+        self.url = address.url
         self.timeout = timeout
         self.retries = Retries(retries) if isinstance(retries, int) else retries
         self.http = httpx2.AsyncClient(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self, Unpack
 
 import httpx2
@@ -27,7 +28,7 @@ from discoverybot_client.answers import (
     SpiderFields,
     SpiderRecord,
 )
-from discoverybot_client.deploying import deploy_folder, text_of
+from discoverybot_client.deploying import Built, build_egg, text_of
 from discoverybot_client.errors import ApiError, DiscoveryBotError
 from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilters, JobFilters, SpiderFilters
 from discoverybot_client.records import NEW_JOB, Event
@@ -235,31 +236,33 @@ class Client:
         version: str | None = None,
         requirements: str | Path | None = None,
     ) -> Deployment:
-        """Deploy a Scrapy project to every node. `source` is its folder, from which `discoverybot deploy` makes an
-        egg; or an egg, which needs `project` and `version`. `requirements` is the text of a lock file, or the `Path`
-        of one; without it, a folder is deployed with what it declares, and an egg with nothing.
+        """Deploy a Scrapy project to every node. `source` is its folder, of which the command `discoverybot deploy`
+        makes an egg on this machine (`DeployError` if that fails); or an egg, which needs `project` and `version`.
+        `requirements` is the text of a lock file, or the `Path` of one; without it, a folder is deployed with what it
+        declares, and an egg with nothing.
         """
         path = Path(source)
         if in_thread(path.is_dir):
             options = given(project=project, version=version)
-            url, environment = self._transport.url, self._transport.environment
-            return Deployment(in_thread(deploy_folder, url, environment, path, options, requirements))
+            with TemporaryDirectory(prefix="discoverybot-deploy-") as place:
+                built = in_thread(build_egg, path, Path(place), options, requirements)
+                return Deployment(self._upload(built))
         if project is None or version is None:
             raise ValueError("an egg has no name: say project and version")
         needs = in_thread(text_of, requirements)
-        return Deployment(self._upload(path, project, version, needs))
+        return Deployment(self._upload(Built(path, project, version, needs)))
 
-    def _upload(self, egg: Path, project: str, version: str, requirements: str | None) -> dict[str, Any]:
-        deadline, content = Deadline(_DEPLOYMENT, _DEPLOYMENT), in_thread(egg.read_bytes)
+    def _upload(self, built: Built) -> dict[str, Any]:
+        deadline, content = Deadline(_DEPLOYMENT, _DEPLOYMENT), in_thread(built.egg.read_bytes)
         files = {"egg": ("project.egg", content)}
-        if requirements is not None:
-            files["requirements"] = ("requirements.txt", requirements.encode())
+        if built.requirements is not None:
+            files["requirements"] = ("requirements.txt", built.requirements.encode())
         # the gateway stores the egg once nodes have installed its requirements: repeat it then
         while True:
             told: dict[str, Any] = self._transport.call(
                 "POST",
-                f"/projects/{segment(project)}/versions",
-                params={"version": version, "wait": _NODES},
+                f"/projects/{segment(built.project)}/versions",
+                params={"version": built.version, "wait": _NODES},
                 files=files,
                 deadline=deadline,
                 repeatable=True,

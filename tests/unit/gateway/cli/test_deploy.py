@@ -212,6 +212,16 @@ def test_a_project_is_built_sent_and_each_nodes_answer_told(gateway: StandIn, ru
         assert egg.read("EGG-INFO/entry_points.txt") == b"[scrapy]\nsettings = shop.settings\n"
 
 
+def test_an_egg_is_only_made_if_that_is_all_that_is_wanted(run: Run, project: Path, tmp_path: Path) -> None:
+    (project / "requirements.txt").write_text("colour==1.0\n")
+    done = run("deploy", str(project), "--version", "1.4", "--build", str(tmp_path / "new/place"), "--json")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert (made["project"], made["version"]) == ("shop", "1.4")
+    assert (Path(made["egg"]), zipfile.is_zipfile(made["egg"])) == (tmp_path / "new/place/project.egg", True)
+    assert "colour==1.0" in Path(made["requirements"]).read_text()
+
+
 def test_what_nodes_warn_of_is_told_once(gateway: StandIn, run: Run, project: Path) -> None:
     answer = {"project": "shop", "version": "1.4", "spiders": 2, "nodes": [node("n1"), node("n2"), node("n3")]}
     gateway.says("POST /projects/shop/versions", Answer(200, answer))
