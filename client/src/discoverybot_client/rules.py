@@ -116,6 +116,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
+def is_page(headers: Mapping[str, str]) -> bool:
+    """Whether an answer is a page for people. A page that a crawl has saved is an attachment."""
+    return headers.get("Content-Type", "").startswith("text/html") and "Content-Disposition" not in headers
+
+
 def unreachable(url: str, error: Exception, *, was_sent: bool = True) -> GatewayUnreachableError:
     return GatewayUnreachableError(f"no gateway at {url}: {str(error) or type(error).__name__}", was_sent=was_sent)
 

@@ -458,6 +458,20 @@ def test_a_file_is_there_only_if_it_is_complete(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
+def test_a_login_page_is_not_taken_for_a_file(tmp_path: Path) -> None:
+    login = whole(b"<html>login</html>", content_type="text/html; charset=utf-8")
+    with client_of(whole(JOB), login) as (client, _):
+        job = client.job(JOB["job_id"])
+        with pytest.raises(NoGatewayError, match="<html>login"):
+            job.export(tmp_path / "items.csv", "csv")
+        with pytest.raises(NoGatewayError, match="<html>login"):
+            list(job.follow())
+    assert not list(tmp_path.iterdir())
+    saved = whole(b"<html>", content_type="text/html", content_disposition="attachment; filename=page.html")
+    with client_of(whole(JOB), saved) as (client, _):
+        assert client.job(JOB["job_id"]).download("page.html", tmp_path / "page.html").read_bytes() == b"<html>"
+
+
 async def test_the_asynchronous_client_does_the_same() -> None:
     ended = {**JOB, "status": "finished"}
     answers = (whole(JOB), whole(AWAY, 503), whole(ended), whole(PAGES[0]), part(PAGES[1], 9), *map(whole, PAGES[1:]))

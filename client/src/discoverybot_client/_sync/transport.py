@@ -21,6 +21,7 @@ from discoverybot_client.rules import (
     Deadline,
     Retries,
     given,
+    is_page,
     may_repeat,
     retry_after,
     unreachable,
@@ -174,8 +175,8 @@ class Transport:
     def opened(
         self, path: str, silence: float, query: dict[str, Any], headers: dict[str, str]
     ) -> Iterator[httpx2.Response]:
-        """An answer whose body is still to be read. Raises `ApiError`, and `GatewayUnreachableError` also during
-        that.
+        """An answer whose body is still to be read. Raises `ApiError`, `NoGatewayError` for a page such as that of
+        a login, and `GatewayUnreachableError` also while the body is read.
         """
         timeout = httpx2.Timeout(silence, connect=_CONNECT)
         try:
@@ -183,6 +184,8 @@ class Transport:
                 if answer.status_code >= _ERRORS:
                     body, after = body_of(answer), retry_after(answer.headers)
                     raise error_of(self.url, answer.status_code, body, after)
+                if is_page(answer.headers):
+                    raise NoGatewayError(stranger(self.url, body_of(answer), answer.status_code))
                 yield answer
         except httpx2.RequestError as error:
             raise unreachable(self.url, error) from None
