@@ -91,6 +91,10 @@ class GatewayUnreachableError(DiscoveryBotError):
         self.was_sent = was_sent
 
 
+class RequestTimeoutError(GatewayUnreachableError, TimeoutError):
+    """No answer, or no complete one, in time. It is a `TimeoutError`, too."""
+
+
 class NoGatewayError(DiscoveryBotError):
     """The server that answers is no gateway of DiscoveryBot, or an incompatible one. The message has the beginning of
     its answer. That a job or another object is not there is a `NotFoundError`, never this.

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+import httpx2
+
 from discoverybot_client._version import __version__
 from discoverybot_client.errors import (
     ApiError,
     GatewayUnreachableError,
+    RequestTimeoutError,
     TooManyRequestsError,
     UnavailableError,
 )
@@ -122,6 +125,8 @@ def is_page(headers: Mapping[str, str]) -> bool:
 
 
 def unreachable(url: str, error: Exception, *, was_sent: bool = True) -> GatewayUnreachableError:
+    if isinstance(error, httpx2.TimeoutException):
+        return RequestTimeoutError(f"no answer from {url} in time", was_sent=was_sent)
     return GatewayUnreachableError(f"no gateway at {url}: {str(error) or type(error).__name__}", was_sent=was_sent)
 
 

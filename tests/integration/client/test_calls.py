@@ -30,6 +30,7 @@ from discoverybot_client import (
     NoGatewayError,
     NotAJobError,
     NotFoundError,
+    RequestTimeoutError,
     Retries,
     TooManyRequestsError,
     UnavailableError,
@@ -276,9 +277,15 @@ def test_a_list_takes_no_longer_than_other_calls() -> None:
         assert time.monotonic() - begun < 4
 
 
+def test_a_time_that_is_over_is_no_absent_gateway() -> None:
+    with client_of(silent) as (client, _), pytest.raises(TimeoutError, match="no answer from http") as raised:
+        client.crawl("https://example.com/", wait=0.1)
+    assert isinstance(raised.value, RequestTimeoutError)
+
+
 def test_a_gateway_that_is_not_there_is_named() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with Client(url, retries=1) as client, pytest.raises(GatewayUnreachableError, match=url):
+    with Client(url, retries=1) as client, pytest.raises(GatewayUnreachableError, match=f"no gateway at {url}"):
         client.health()
     with pytest.raises(ValueError, match="is not the address of a gateway"):
         Client("localhost:8001")

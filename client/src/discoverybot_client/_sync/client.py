@@ -129,7 +129,8 @@ class Client:
         Without a spider and a project the spider is `seo`, as on the command line. `fields` are those of
         `POST /crawl`, such as `depth=1` or `params={…}`. `wait` is how many seconds all of it
         may take; after that raises `WaitTimeoutError`, and the crawl goes on. If the gateway has not even accepted
-        the crawl by then, raises `GatewayUnreachableError` or `UnavailableError`.
+        the crawl by then, raises `RequestTimeoutError` (both are a `TimeoutError`), `GatewayUnreachableError` or
+        `UnavailableError`.
         """
         deadline = Deadline(wait)
         job = self._start(urls, spider, fields, Deadline(deadline.within(self._transport.timeout)))
