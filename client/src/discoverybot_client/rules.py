@@ -56,8 +56,8 @@ class Retries(NamedTuple):
     """
 
     most: int = 5
-    #: Whether to wait for a gateway that cannot be reached or cannot serve now. Starting gateways are always waited
-    #: for.
+    #: Whether to wait for a gateway that cannot be reached or cannot serve now. One that is starting is waited for
+    #: until the time is over, unless `most` is 0.
     waits: bool = True
 
     def cover(self, number: int, error: ApiError | GatewayUnreachableError, *, repeatable: bool) -> bool:
@@ -65,7 +65,7 @@ class Retries(NamedTuple):
         if isinstance(error, GatewayUnreachableError):
             again = repeatable if error.was_sent else self.waits
         elif error.code == _STARTING:
-            return True
+            return self.most > 0
         elif error.status in _NOT_DONE:
             again = self.waits
         else:

@@ -149,8 +149,16 @@ def test_a_platform_that_starts_is_waited_for_until_the_time_is_over() -> None:
         assert len(server.asked) == 5
     # with a pause that the time does not cover: a try that is cut off by the end would be another error
     late = whole({"error": {"code": "starting", "message": "no node yet"}}, 503, retry_after="60")
-    with client_of(late, retries=0, timeout=30) as (client, _), pytest.raises(UnavailableError):
+    with client_of(late, retries=1, timeout=30) as (client, _), pytest.raises(UnavailableError):
         client.start_crawl("https://example.com/")
+
+
+def test_no_retries_are_none_also_while_a_platform_starts() -> None:
+    starting = whole({"error": {"code": "starting", "message": "no node yet"}}, 503, retry_after="0")
+    with client_of(starting, retries=0) as (client, server):
+        with pytest.raises(UnavailableError):
+            client.start_crawl("https://example.com/")
+        assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
