@@ -201,6 +201,6 @@ def order(
     return given(**{"user_id": user_id, "spider": spider, "start_urls": [*urls] or None, **fields})
 
 
-def idempotent() -> dict[str, str]:
-    """The header with which a repeated request is carried out only once."""
-    return {"Idempotency-Key": uuid.uuid4().hex}
+def idempotent(key: str | None) -> dict[str, str]:
+    """The header with which a repeated request is carried out only once; by default it is for this call alone."""
+    return {"Idempotency-Key": uuid.uuid4().hex if key is None else key}

@@ -93,6 +93,18 @@ def test_a_crawl_is_asked_for_again_by_the_same_key() -> None:
     assert server.asked[0].headers["authorization"] == "Bearer db_a_b"
 
 
+def test_an_idempotency_key_may_be_given() -> None:
+    receipt = whole({"job_id": JOB["job_id"], "cached": False})
+    schedule = whole({"schedule_id": "s1"})
+    ended = whole({**JOB, "status": "finished"})
+    with client_of(receipt, receipt, ended, schedule) as (client, server):
+        client.start_crawl("https://example.com/", idempotency_key="order-17")
+        client.crawl("https://example.com/", idempotency_key="order-18")
+        client.schedules.create("https://example.com/", interval="@daily", idempotency_key="order-19")
+    keys = [asked.headers.get("idempotency-key") for asked in server.asked if asked.method == "POST"]
+    assert keys == ["order-17", "order-18", "order-19"]
+
+
 def test_what_may_have_been_done_is_not_done_again() -> None:
     with client_of(whole(JOB), nothing) as (client, server):
         job = client.job(JOB["job_id"])

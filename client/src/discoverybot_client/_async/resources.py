@@ -125,13 +125,14 @@ class Schedules(Resource):
         interval: str,
         spider: str | None = None,
         name: str | None = None,
+        idempotency_key: str | None = None,
         **fields: Unpack[ScheduleFields],
     ) -> Schedule:
         """Crawl again and again: `interval` is `0 9 * * *`, `@daily` or `every 15m`. The same crawl at the same times
         is answered with the schedule that there is.
         """
         body = order(self._user_id, urls, spider, {**fields, "interval": interval, "name": name})
-        told = await self._transport.call("POST", "/schedules", json=body, headers=idempotent())
+        told = await self._transport.call("POST", "/schedules", json=body, headers=idempotent(idempotency_key))
         return Schedule(told, self._transport)
 
     async def get(self, schedule_id: str) -> Schedule:

@@ -121,7 +121,12 @@ class Client:
     # --- crawls
 
     def crawl(
-        self, *urls: str, spider: str | None = None, wait: float | None = None, **fields: Unpack[CrawlFields]
+        self,
+        *urls: str,
+        spider: str | None = None,
+        wait: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[CrawlFields],
     ) -> Job:
         """Crawl from these URLs on, and return the job once it has ended, whether well or not (see
         `Job.require_good`). `Job.items` has the results.
@@ -133,22 +138,37 @@ class Client:
         `UnavailableError`.
         """
         deadline = Deadline(wait)
-        job = self._start(urls, spider, fields, Deadline(deadline.within(self._transport.timeout)))
+        limit = Deadline(deadline.within(self._transport.timeout))
+        job = self._start(urls, spider, fields, idempotent(idempotency_key), limit)
         return job.wait(None if wait is None else deadline.within(wait))
 
-    def start_crawl(self, *urls: str, spider: str | None = None, **fields: Unpack[CrawlFields]) -> Job:
+    def start_crawl(
+        self,
+        *urls: str,
+        spider: str | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[CrawlFields],
+    ) -> Job:
         """As `crawl`, but returns at once. If the answer is lost, the request is repeated, and still makes one job.
         The same request within `CRAWL_CACHE_TTL` is answered with the same job (`job.cached`): `ignore_cache=True`
-        makes a new one.
+        makes a new one. With an `idempotency_key` of your own, also another process that repeats the call gets the
+        job of the first call.
         """
-        return self._start(urls, spider, fields, Deadline(self._transport.timeout))
+        return self._start(urls, spider, fields, idempotent(idempotency_key), Deadline(self._transport.timeout))
 
-    def _start(self, urls: tuple[str, ...], spider: str | None, fields: CrawlFields, deadline: Deadline) -> Job:
+    def _start(
+        self,
+        urls: tuple[str, ...],
+        spider: str | None,
+        fields: CrawlFields,
+        headers: dict[str, str],
+        deadline: Deadline,
+    ) -> Job:
         if fields.get("interval") is not None:
             raise ValueError("interval: client.schedules.create(…) makes a schedule")
         body = order(self.user_id, urls, spider, fields)
         call = self._transport.call
-        receipt = call("POST", "/crawl", json=body, headers=idempotent(), deadline=deadline)
+        receipt = call("POST", "/crawl", json=body, headers=headers, deadline=deadline)
         if not (receipt.get("cached") or receipt.get("scheduled")):
             return Job({**NEW_JOB, "spider": spider, **receipt}, self._transport)
         # it may have run already, or begin later; that it was started is known, whether or not this is answered

@@ -260,10 +260,10 @@ class Site(Bound, SiteRecord):
         """Replace these fields."""
         return self._renew("PATCH", self._path(), json=sent(fields))
 
-    def scrape(self, **fields: Unpack[ScrapeFields]) -> Job:
+    def scrape(self, *, idempotency_key: str | None = None, **fields: Unpack[ScrapeFields]) -> Job:
         """Search the site now: `scrape(search_term="bees")`. The job has the `items`."""
         body = {"site_name": self._data["name"], **sent(fields)}
-        told = self._transport.call("POST", "/jobs/scrape", json=body, headers=idempotent())
+        told = self._transport.call("POST", "/jobs/scrape", json=body, headers=idempotent(idempotency_key))
         job = {**NEW_JOB, "job_id": told["data"]["run_id"][-_JOB_ID:], "site": self._data["name"]}
         return Job(job, self._transport)
 
