@@ -20,6 +20,7 @@ from discoverybot_client._version import __version__
 from discoverybot_client.errors import (
     ApiError,
     GatewayUnreachableError,
+    NoGatewayError,
     RequestTimeoutError,
     TooManyRequestsError,
     UnavailableError,
@@ -117,6 +118,21 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, float(headers["Retry-After"]))
     except (KeyError, ValueError):
         return None
+
+
+class Told(dict[str, Any]):
+    """The object that a gateway has answered. A field that it must have and lacks is a `NoGatewayError`."""
+
+    def __init__(self, url: str, data: dict[str, Any]) -> None:
+        super().__init__(data)
+        self._url = url
+
+    def __missing__(self, name: str) -> Any:
+        raise lacking(self._url, name)
+
+
+def lacking(url: str, name: str) -> NoGatewayError:
+    return NoGatewayError(f"{url} answers, but not as a gateway does: there is no {name!r}")
 
 
 def is_page(headers: Mapping[str, str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -254,6 +254,23 @@ def test_an_invalid_field_is_named() -> None:
 def test_what_is_no_gateway_is_named(content: bytes) -> None:
     with client_of(whole(content)) as (client, _), pytest.raises(NoGatewayError, match="not as a gateway does: "):
         client.health()
+
+
+@pytest.mark.parametrize("content", [[1], {}, "text"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: list(client.jobs()),
+        lambda client: client.job(JOB["job_id"]),
+        lambda client: client.start_crawl("https://example.com/"),
+        lambda client: client.count_jobs(),
+        lambda client: client.projects.get("shop"),
+        lambda client: client.schedules.create("https://example.com/", interval="@daily"),
+    ],
+)
+def test_json_of_another_shape_is_no_gateways(call: Callable[[Client], object], content: object) -> None:
+    with client_of(whole(content)) as (client, _), pytest.raises(NoGatewayError, match="not as a gateway does"):
+        call(client)
 
 
 @pytest.mark.parametrize(

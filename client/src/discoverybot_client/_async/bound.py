@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from discoverybot_client.records import Record
+from discoverybot_client.rules import lacking
 
 from .transport import Transport
 
@@ -16,12 +17,19 @@ class Bound(Record):
     """
 
     def __init__(self, data: Mapping[str, Any], transport: Transport) -> None:
-        super().__init__(data)
         self._transport = transport
+        self._learn(data)
 
     async def _renew(self, method: str, path: str, **options: Any) -> Self:
-        self._data = await self._transport.call(method, path, **options)
+        self._learn(await self._transport.call(method, path, **options))
         return self
+
+    def _learn(self, data: Mapping[str, Any]) -> None:
+        """Replace what is known. Raises `NoGatewayError` if the answer does not say which object it is."""
+        for name in self._names:
+            if name not in data:
+                raise lacking(self._transport.url, name)
+        self._data = dict(data)
 
 
 class Resource:

@@ -114,7 +114,7 @@ class Job(Bound, JobRecord):
     def _take(self, data: dict[str, Any]) -> None:
         """Replace what is known of the job, but keep how it was started."""
         started = {name: self._data[name] for name in _STARTED if name in self._data}
-        self._data = {**started, **data}
+        self._learn({**started, **data})
 
     # --- log and events
 

@@ -46,7 +46,7 @@ class Project(Bound, ProjectRecord):
 
     async def refresh(self) -> Self:
         """Ask for the project's versions again."""
-        self._data = _project(await self._transport.call("GET", self._path("/versions")))
+        self._learn(_project(await self._transport.call("GET", self._path("/versions"))))
         return self
 
     async def list_versions(self) -> list[VersionRecord]:

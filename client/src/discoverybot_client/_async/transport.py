@@ -18,6 +18,7 @@ from discoverybot_client.rules import (
     Address,
     Deadline,
     Retries,
+    Told,
     given,
     is_page,
     may_repeat,
@@ -62,7 +63,16 @@ class Transport:
         )
         self.http.headers.update(headers)
 
-    async def call(
+    async def call(self, method: str, path: str, **options: Any) -> Any:
+        """As `request`, for an answer that is an object, or is not looked at. Raises `NoGatewayError` for any other
+        answer, and at a field that is missing in it.
+        """
+        told = await self.request(method, path, **options)
+        if told is None or isinstance(told, dict):
+            return Told(self.url, told or {})
+        raise NoGatewayError(stranger(self.url, json.dumps(told).encode(), _OK))
+
+    async def request(
         self,
         method: str,
         path: str,

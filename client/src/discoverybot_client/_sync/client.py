@@ -347,7 +347,7 @@ class Client:
         not every call takes it: `params={"user_id": client.user_id}`. The same goes for `pages` and `stream`.
         """
         limit = None if timeout is None else Deadline(timeout, timeout)
-        return self._transport.call(method, path, deadline=limit, **options)
+        return self._transport.request(method, path, deadline=limit, **options)
 
     def pages(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
         """The pages of any list of the API, to its end."""

@@ -48,7 +48,7 @@ class Project(Bound, ProjectRecord):
 
     def refresh(self) -> Self:
         """Ask for the project's versions again."""
-        self._data = _project(self._transport.call("GET", self._path("/versions")))
+        self._learn(_project(self._transport.call("GET", self._path("/versions"))))
         return self
 
     def list_versions(self) -> list[VersionRecord]:

@@ -288,8 +288,7 @@ class Dataset(Bound, DatasetRecord):
     def schema(self, *, learned: bool = False) -> dict[str, Any]:
         """The JSON Schema of the items: the pinned one, or with `learned` one made from the last runs."""
         query = {**self._user(), **({"learned": "true"} if learned else {})}
-        told: dict[str, Any] = self._transport.call("GET", self._path("/schema"), params=query)
-        return told
+        return dict(self._transport.call("GET", self._path("/schema"), params=query))
 
     def refresh(self) -> Self:
         """Ask for it again."""

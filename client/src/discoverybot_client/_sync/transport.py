@@ -20,6 +20,7 @@ from discoverybot_client.rules import (
     Address,
     Deadline,
     Retries,
+    Told,
     given,
     is_page,
     may_repeat,
@@ -64,7 +65,16 @@ class Transport:
         )
         self.http.headers.update(headers)
 
-    def call(
+    def call(self, method: str, path: str, **options: Any) -> Any:
+        """As `request`, for an answer that is an object, or is not looked at. Raises `NoGatewayError` for any other
+        answer, and at a field that is missing in it.
+        """
+        told = self.request(method, path, **options)
+        if told is None or isinstance(told, dict):
+            return Told(self.url, told or {})
+        raise NoGatewayError(stranger(self.url, json.dumps(told).encode(), _OK))
+
+    def request(
         self,
         method: str,
         path: str,
