@@ -61,6 +61,10 @@ class Retries(NamedTuple):
     #: until the time is over, unless `most` is 0.
     waits: bool = True
 
+    @classmethod
+    def of(cls, retries: int | Retries) -> Retries:
+        return cls(retries) if isinstance(retries, int) else retries
+
     def cover(self, number: int, error: ApiError | GatewayUnreachableError, *, repeatable: bool) -> bool:
         """Whether to send the request again after `number` tries, the last of which failed with `error`."""
         if isinstance(error, GatewayUnreachableError):

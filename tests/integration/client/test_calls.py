@@ -54,8 +54,11 @@ AWAY = {"error": {"code": "unavailable", "message": "MongoDB is away"}, "request
 
 
 @contextmanager
-def client_of(*answers: Answer, timeout: float = 20, retries: int | Retries = 5) -> Iterator[tuple[Client, StandIn]]:
-    with stand_in(*answers) as server, Client(server.url, "db_a_b", timeout=timeout, retries=retries) as client:
+def client_of(
+    *answers: Answer, timeout: float = 20, retries: int | Retries = 5, user_id: str | None = None
+) -> Iterator[tuple[Client, StandIn]]:
+    made = stand_in(*answers)
+    with made as server, Client(server.url, "db_a_b", timeout=timeout, retries=retries, user_id=user_id) as client:
         yield client, server
 
 
@@ -151,6 +154,21 @@ def test_retries_are_counted() -> None:
         with pytest.raises(UnavailableError) as raised:
             list(client.projects.list())
         assert (raised.value.code, raised.value.request_id, len(server.asked)) == ("unavailable", "r1", 3)
+
+
+def test_a_call_may_have_options_of_its_own() -> None:
+    with client_of(whole(AWAY, 503, retry_after="0"), user_id="ada") as (client, server):
+        hurried = client.with_options(retries=1)
+        for call in (hurried.whoami, lambda: list(hurried.schedules.list())):
+            before = len(server.asked)
+            with pytest.raises(UnavailableError):
+                call()
+            assert len(server.asked) - before == 2
+        assert (hurried.user_id, client.with_options(timeout=9).user_id) == ("ada", "ada")
+        before = len(server.asked)
+        with pytest.raises(UnavailableError):
+            client.whoami()
+        assert len(server.asked) - before == 6, "the client itself is as it was"
 
 
 def test_a_platform_that_starts_is_waited_for_until_the_time_is_over() -> None:

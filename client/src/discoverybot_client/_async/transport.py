@@ -7,8 +7,9 @@ import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 
@@ -52,8 +53,7 @@ class Transport:
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
         self.url = address.url
-        self.timeout = timeout
-        self.retries = Retries(retries) if isinstance(retries, int) else retries
+        self.timeout, self.retries = timeout, Retries.of(retries)
         self.http = httpx2.AsyncClient(
             base_url=address.url,
             headers=address.headers,
@@ -62,6 +62,13 @@ class Transport:
             transport=transport,
         )
         self.http.headers.update(headers)
+
+    def with_options(self, timeout: float | None, retries: int | Retries | None) -> Self:
+        """The same with another time limit or other retries, over the same connections."""
+        other = copy(self)
+        other.timeout = self.timeout if timeout is None else timeout
+        other.retries = self.retries if retries is None else Retries.of(retries)
+        return other
 
     async def call(self, method: str, path: str, **options: Any) -> Any:
         """As `request`, for an answer that is an object, or is not looked at. Raises `NoGatewayError` for any other

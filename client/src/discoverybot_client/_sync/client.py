@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, Unpack
@@ -76,8 +77,12 @@ class Client:
         headers: Mapping[str, str] | None = None,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        bound = Transport(Address.of(url, key, verify), timeout, retries, headers or {}, transport), user_id
-        self._transport, self.user_id = bound
+        self.user_id = user_id
+        self._bind(Transport(Address.of(url, key, verify), timeout, retries, headers or {}, transport))
+
+    def _bind(self, transport: Transport) -> None:
+        self._transport = transport
+        bound = transport, self.user_id
         #: Crawls that are repeated.
         self.schedules = Schedules(*bound)
         #: Items that are tracked across runs.
@@ -104,6 +109,14 @@ class Client:
         self.keys = Keys(*bound)
         #: Lists of the console that the caller has saved.
         self.views = SavedViews(*bound)
+
+    def with_options(self, *, timeout: float | None = None, retries: int | Retries | None = None) -> Self:
+        """The same client with another `timeout` or other `retries`, for some calls: `client.with_options(timeout=5,
+        retries=0).whoami()`. Both share their connections, and closing one closes the other.
+        """
+        other = copy(self)
+        other._bind(self._transport.with_options(timeout, retries))  # noqa: SLF001 - its own class
+        return other
 
     def __enter__(self) -> Self:
         return self
