@@ -520,6 +520,22 @@ def test_a_file_is_there_only_if_it_is_complete(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
+def test_an_export_has_what_is_asked_for(tmp_path: Path) -> None:
+    with client_of(whole(JOB), whole(b"url\n")) as (client, server):
+        job = client.job(JOB["job_id"])
+        job.export(tmp_path / "items.csv", "csv", fields=["url", "title"], q="bees", attempt=2, escape_formulas=False)
+        job.export(tmp_path / "items.jsonl")
+    asked = [urlsplit(one.target).query for one in server.asked[1:]]
+    assert parse_qs(asked[0]) == {
+        "format": ["csv"],
+        "fields": ["url,title"],
+        "q": ["bees"],
+        "attempt": ["2"],
+        "escape_formulas": ["false"],
+    }
+    assert asked[1] == "format=jsonl"
+
+
 def test_a_login_page_is_not_taken_for_a_file(tmp_path: Path) -> None:
     login = whole(b"<html>login</html>", content_type="text/html; charset=utf-8")
     with client_of(whole(JOB), login) as (client, _):

@@ -261,9 +261,24 @@ class Job(Bound, JobRecord):
         """The log so far as a file: `text`, or `jsonl` with an object a line."""
         return self._transport.download(self._path("logs/download"), Path(target), format=format, level=level)
 
-    def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
-        """All items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
-        return self._transport.download(self._path("items/download"), Path(target), format=format)
+    def export(
+        self,
+        target: str | Path,
+        format: ItemFormat = "jsonl",  # noqa: A002 - as the API has it
+        *,
+        attempt: int | str | None = None,
+        fields: Sequence[str] | None = None,
+        q: str | None = None,
+        bom: bool | None = None,
+        escape_formulas: bool | None = None,
+    ) -> Path:
+        """The items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`. `attempt`, `fields` and `q` as for
+        `items`; `fields` are also the columns of a CSV, in this order. A CSV begins with a byte order mark unless
+        `bom` is false, and what a spreadsheet would run is escaped unless `escape_formulas` is false.
+        """
+        query = {"attempt": attempt, "q": q, "bom": bom, "escape_formulas": escape_formulas}
+        path, columns = self._path("items/download"), ",".join(fields) if fields else None
+        return self._transport.download(path, Path(target), format=format, fields=columns, **query)
 
     def export_requests(
         self,
