@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Union, get_ar
 class Record:
     """One JSON object: its fields as attributes. Fields that the answer lacks are `None`, times are `datetime`s,
     and inner objects are records, too. `record["field"]` and `raw` have the JSON values, also of fields that this
-    release does not know.
+    release does not know; `"field" in record` and `list(record)` say which there are.
     """
 
     #: The fields that identify an object: objects are equal if these are. Without any, no two objects are equal.
@@ -42,6 +42,12 @@ class Record:
 
     def __getitem__(self, name: str) -> Any:
         return self._data[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._data
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._kinds(), *self._data})

@@ -6,9 +6,10 @@ import copy
 import pickle
 from datetime import UTC, date, datetime
 
+import httpx2
 import pytest
 
-from discoverybot_client import Event, FileRecord, Health, LogLine, RunDays
+from discoverybot_client import Client, Event, FileRecord, Health, LogLine, RunDays
 from discoverybot_client.answers import Attempt, HealthCheck, JobRecord, ScheduleRecord
 
 
@@ -20,6 +21,19 @@ def test_fields_that_are_not_known_are_kept() -> None:
     assert job.message is None, "the answer lacks it"
     with pytest.raises(AttributeError, match="JobRecord has no 'color'"):
         _ = job.color
+
+
+def test_the_fields_that_there_are_can_be_listed() -> None:
+    job = JobRecord({"job_id": "5f", "status": "running"})
+    assert ("status" in job, "message" in job, list(job)) == (True, False, ["job_id", "status"])
+
+
+def test_an_object_of_a_client_can_be_copied() -> None:
+    answers = httpx2.MockTransport(lambda _: httpx2.Response(200, json={"job_id": "5f", "status": "running"}))
+    with Client("http://127.0.0.1:9", transport=answers) as client:
+        job = client.job("5f")
+        copied = copy.deepcopy(job)
+        assert (copied, copied.raw is job.raw, copied.refresh().status) == (job, False, "running")
 
 
 def test_objects_inside_are_records_with_times() -> None:

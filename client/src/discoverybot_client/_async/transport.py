@@ -226,5 +226,9 @@ class Transport:
             finally:
                 partial.unlink(missing_ok=True)
 
+    def __deepcopy__(self, _memo: object) -> Self:
+        # a copy of a record asks over the same connections
+        return self
+
     async def close(self) -> None:
         await close(self.http)

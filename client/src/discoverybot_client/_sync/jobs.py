@@ -273,8 +273,8 @@ class Job(Bound, JobRecord):
         escape_formulas: bool | None = None,
     ) -> Path:
         """The items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`. `attempt`, `fields` and `q` as for
-        `items`; `fields` are also the columns of a CSV, in this order. A CSV begins with a byte order mark unless
-        `bom` is false, and what a spreadsheet would run is escaped unless `escape_formulas` is false.
+        `items`; `fields` are also the columns of a CSV, in this order. With `bom` a CSV begins with a byte order
+        mark, for Excel; what a spreadsheet would run is escaped in it unless `escape_formulas` is false.
         """
         query = {"attempt": attempt, "q": q, "bom": bom, "escape_formulas": escape_formulas}
         path, columns = self._path("items/download"), ",".join(fields) if fields else None
