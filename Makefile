@@ -124,7 +124,7 @@ chart: $(STAMP) .tools/bin/helm ## Render the Helm chart and check it against Ku
 	env -u VIRTUAL_ENV CHART=true "$$uv" run --frozen --quiet --group kubernetes pytest tests/unit/house/test_helm_chart.py
 
 typescript-client: $(STAMP) $(TYPESCRIPT)/.synced ## Make the TypeScript client, as a package in dist/npm; needs Node.js 20
-	@mkdir -p dist/npm && cp LICENSE $(filter-out client/typescript/package%,$(wildcard client/typescript/*)) $(TYPESCRIPT)
+	@mkdir -p dist/npm && cp LICENSE $(wildcard client/typescript/*) $(TYPESCRIPT)
 	@$(BIN)/python .ci/openapi.py > $(TYPESCRIPT)/openapi.json
 	@cd $(TYPESCRIPT) && rm -rf api dist && npm run --silent build && npm pack --silent --pack-destination $(CURDIR)/dist/npm
 
