@@ -2,13 +2,22 @@
  * that break. */
 
 import { type Client, createClient, createConfig } from './api/client/index.js';
-import { cancelJob, createCrawl, getJob, listJobItems } from './api/sdk.gen.js';
+import { createCrawl, getJob } from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
 import { ApiError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
-import { each } from './pages.js';
-import { answered, type CallOptions, Deadline, isAway, type RequestLimits, type Retry } from './requests.js';
-import { type Resources, resources } from './resources.js';
+import type { KeyedOptions, Listed } from './methods.js';
+import {
+  answered,
+  type CallOptions,
+  Deadline,
+  isAway,
+  known,
+  type RequestLimits,
+  type Retry,
+  record,
+} from './requests.js';
+import { type Resources, resources, TAKES } from './resources.js';
 import { VERSION } from './version.js';
 
 declare module './api/client/types.gen.js' {
@@ -19,25 +28,24 @@ declare module './api/client/types.gen.js' {
 /** How all requests of a client are sent. */
 export interface DiscoveryBotOptions {
   /** From `discoverybot keys create`. A gateway without keys needs none. */
-  key?: string;
+  key?: string | undefined;
+  /** Who asks, on a gateway without keys; with the key of an admin, for whom. Each call that takes a `user_id` gets it,
+   * unless it has one. */
+  userId?: string | undefined;
   /** Further headers of each request, such as those for a proxy. */
-  headers?: Record<string, string>;
+  headers?: Record<string, string> | undefined;
   /** What sends requests; `globalThis.fetch` if it is left out. */
-  fetch?: typeof fetch;
+  fetch?: typeof fetch | undefined;
   /** Seconds for a call, however often it is sent (300). */
-  timeout?: number;
+  timeout?: number | undefined;
   /** How often a request that may be sent twice is sent again at most (6). */
-  retries?: number;
+  retries?: number | undefined;
   /** Called before a request is sent again, for logs and metrics. What it throws ends the call. */
-  onRetry?: (retry: Retry) => void;
+  onRetry?: ((retry: Retry) => void) | undefined;
 }
 
 /** How a crawl is asked for. */
-export interface StartOptions extends CallOptions {
-  /** By which the gateway knows that it has been asked before. One is made if it is left out; to make one job of
-   * several processes' requests, give all the same. */
-  idempotencyKey?: string;
-}
+export interface StartOptions extends KeyedOptions {}
 
 /** How a log is followed. */
 export interface FollowOptions extends StreamOptions {
@@ -45,10 +53,14 @@ export interface FollowOptions extends StreamOptions {
   level?: api.LogLevel;
 }
 
-type ItemsQuery = Omit<NonNullable<api.ListJobItemsData['query']>, 'after'>;
+type ItemsQuery = Listed<api.ListJobItemsData>;
+type FileQuery = Omit<NonNullable<api.DownloadJobItemsData['query']>, 'format'>;
 
 /** Which items are listed, and for how long. */
 export interface ItemsOptions extends ItemsQuery, CallOptions {}
+
+/** Which items are saved, and for how long. */
+export interface ExportOptions extends FileQuery, CallOptions {}
 
 /** As what a job's items are saved. */
 export type ItemsFormat = NonNullable<NonNullable<api.DownloadJobItemsData['query']>['format']>;
@@ -73,7 +85,9 @@ const ENDED: readonly api.JobStatus[] = ['finished', 'partial', 'error', 'cancel
 const WAIT = 30;
 const GRACE = 10;
 /** Until it is answered, or the time is over, unless the client or the call has other limits. */
-const PERSISTENT = { timeout: 60, retries: Number.POSITIVE_INFINITY };
+const PERSISTENT = { timeout: 60, retries: Number.POSITIVE_INFINITY, silence: WAIT };
+/** What is asked for so, beside what has an idempotency key. */
+const CANCEL = 'POST /jobs/{job_id}/cancel';
 
 const DEFAULTS = { timeout: 300, retries: 6 };
 /** Seconds without a byte after which a request that may be sent twice is. */
@@ -89,17 +103,16 @@ type RequestOptions = Parameters<Client['request']>[0];
 /** The calls of one gateway, for one key. It is the `client` of all other functions of the API, too:
  * `listJobs({ client })`. Several may be used side by side: nothing is shared. */
 export class DiscoveryBot {
-  readonly #persistent: CallOptions;
+  readonly #limits: CallOptions;
 
   /** `baseUrl` is the gateway's address, such as `https://crawls.example.com`; in a browser also a path. */
   constructor(baseUrl: string | URL, options: DiscoveryBotOptions = {}) {
-    const { key, headers, fetch: given, onRetry } = options;
-    const limits = known(options);
-    this.#persistent = { ...PERSISTENT, ...limits };
+    const { key, userId, headers, fetch: given, timeout, retries, onRetry } = options;
+    this.#limits = known({ timeout, retries });
     new URL(baseUrl, globalThis.location?.href); // throws here what would be taken for a gateway that is away
     const all = { ...userAgent(), ...headers, ...(key && { Authorization: `Bearer ${key}` }) };
     const config = createConfig({ baseUrl: String(baseUrl), headers: all, responseStyle: 'data', throwOnError: true });
-    const inner = createClient({ ...config, ...DEFAULTS, ...limits, ...(onRetry && { onRetry }) });
+    const inner = createClient({ ...config, ...this.#limits, ...known({ onRetry }) });
     inner.interceptors.error.use((error, response) =>
       response ? new ApiError(response.status, error, seconds(response.headers.get('Retry-After'))) : error,
     );
@@ -111,7 +124,7 @@ export class DiscoveryBot {
       }
       return response;
     });
-    const request = (asked: RequestOptions) => sent(inner, asked, given ?? globalThis.fetch);
+    const request = (asked: RequestOptions) => sent(inner, complete(asked, userId), given ?? globalThis.fetch);
     const methods = METHODS.map((method) => [
       method,
       (asked: RequestOptions) => request({ ...asked, method: method.toUpperCase() as RequestOptions['method'] }),
@@ -123,9 +136,9 @@ export class DiscoveryBot {
   /** Asks for a crawl. If the answer is lost or the gateway is away, it is asked again, for a minute if no `timeout`
    * says otherwise; by its idempotency key it stays one job. */
   async startCrawl(crawl: api.CrawlRequest, options: StartOptions = {}): Promise<api.CrawlReceipt> {
-    const { idempotencyKey = newKey(), ...limits } = options;
-    const headers = { 'Idempotency-Key': idempotencyKey };
-    return createCrawl({ client: this, body: crawl, headers, silence: WAIT, ...this.#persistent, ...known(limits) });
+    const { idempotencyKey, ...limits } = options;
+    const headers = known({ 'Idempotency-Key': idempotencyKey });
+    return record(await createCrawl({ client: this, body: crawl, headers, ...limits }));
   }
 
   /** The job once it has ended, however it has: see its `status`. `timeout` is for all of it: `WaitTimeoutError` after
@@ -137,9 +150,10 @@ export class DiscoveryBot {
     let job: api.JobDetail | undefined;
     // the first answer comes at once, so that it is known how the job is doing
     for (let wait = 0; deadline.left > 0; wait = Math.max(1, Math.min(WAIT, Math.floor(deadline.left / 1000)))) {
-      const limits = { ...this.#persistent, ...known(options), timeout: deadline.left / 1000, silence: wait + GRACE };
+      const own = { ...PERSISTENT, ...this.#limits, ...known(options) };
+      const limits = { ...own, timeout: deadline.left / 1000, silence: wait + GRACE };
       try {
-        const found = await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits });
+        const found = record(await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits }));
         // a schedule, which does not end, cannot be waited for: that was refused
         if (found.kind === 'job') job = found;
       } catch (error) {
@@ -163,15 +177,14 @@ export class DiscoveryBot {
    * asked for again. Say what its spider's items are, if you know: `jobItems<{ url: string }>(id)`. */
   jobItems<Item = Record<string, unknown>>(jobId: string, options: ItemsOptions = {}): AsyncGenerator<Item, void> {
     const [query, limits] = split(options);
-    const request = { client: this, path: { job_id: jobId }, query: { limit: 1000, ...query }, ...limits };
-    return each(listJobItems, request) as AsyncGenerator<Item, void>;
+    return this.jobs.items<Item>(jobId, query, limits);
   }
 
   /** All items of a job as a file, byte by byte: `csv`, `jsonl`, `xlsx`, `parquet` or `json`. */
   async exportItems(
     jobId: string,
     format: ItemsFormat,
-    options: ItemsOptions = {},
+    options: ExportOptions = {},
   ): Promise<ReadableStream<Uint8Array>> {
     const [query, limits] = split(options);
     return this.get<{ 200: ReadableStream<Uint8Array> }, unknown, true, 'data'>({
@@ -186,9 +199,8 @@ export class DiscoveryBot {
 
   /** Cancels a job, or a schedule by its id. A running job ends within seconds. One that has ended otherwise is an
    * `ApiError` (409). It is asked again like `startCrawl`. */
-  async cancel(jobId: string, options: CallOptions = {}): Promise<api.CancelJobResponse> {
-    const limits = { repeatable: true, silence: WAIT, ...this.#persistent, ...known(options) };
-    return cancelJob({ client: this, path: { job_id: jobId }, ...limits });
+  async cancel(jobId: string, options: CallOptions = {}): Promise<api.JobStatusView | api.ScheduleStatusView> {
+    return this.jobs.cancel(jobId, options);
   }
 
   async *#data(asked: RequestOptions): AsyncGenerator<unknown, void> {
@@ -210,12 +222,31 @@ function userAgent(): Record<string, string> {
   return { 'User-Agent': `discoverybot-client/${VERSION} (TypeScript) ${runtime}`.trimEnd() };
 }
 
+/** A request with what its call takes and nobody has given: the user, and a key by which it is carried out once. */
+function complete(asked: RequestOptions, userId: string | undefined): RequestOptions {
+  const { user, again } = TAKES[`${asked.method} ${asked.url}`] ?? {};
+  const { query, body, headers } = asked;
+  const request = { ...asked };
+  const named = userId === undefined ? {} : { user_id: userId };
+  if (user === 'query') request.query = { ...named, ...query };
+  if (user === 'body') request.body = { ...named, ...(body as object) };
+  if (user === 'filter') {
+    const { filter, ...rest } = body as api.BulkRequest;
+    request.body = { ...rest, filter: { ...named, ...filter } };
+  }
+  if (again === 'key') request.headers = { 'Idempotency-Key': newKey(), ...(headers as Record<string, string>) };
+  return again ? { repeatable: true, ...request } : request;
+}
+
 /** Sends a request until it is answered, or may not be sent again. */
 function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise<unknown> {
-  const limits = { ...inner.getConfig(), ...asked };
-  const { parseAs, query, retries = 0, fetch = send } = limits;
+  const name = `${asked.method} ${asked.url}`;
+  const isPersistent = name === CANCEL || TAKES[name]?.again === 'key';
+  const own = known(asked);
+  const limits = { ...DEFAULTS, ...(isPersistent && PERSISTENT), ...inner.getConfig(), ...own };
+  const { parseAs, query, retries, fetch = send } = limits;
   // it is read for as long as it goes on
-  const timeout = asked.timeout ?? (parseAs === 'stream' ? Number.POSITIVE_INFINITY : limits.timeout);
+  const timeout = own.timeout ?? (parseAs === 'stream' ? Number.POSITIVE_INFINITY : limits.timeout);
   const silence = limits.silence ?? SILENCE + Number(query?.wait ?? 0);
   return answered<unknown>(
     (attempt) => inner.request({ ...asked, signal: attempt.signal, fetch: attempt.fetch }),
@@ -229,17 +260,9 @@ function isPage(response: Response): boolean {
 }
 
 /** What goes into the query, and what does not. */
-function split({ timeout, retries, signal, ...query }: ItemsOptions): [ItemsQuery, CallOptions] {
+function split<Asked extends CallOptions>(asked: Asked): [Omit<Asked, keyof CallOptions>, CallOptions] {
+  const { timeout, retries, signal, ...query } = asked;
   return [query, known({ timeout, retries, signal })];
-}
-
-/** The limits that are given: one that is `undefined` is not, and hides no default. */
-function known({ timeout, retries, signal }: CallOptions): CallOptions {
-  return {
-    ...(timeout !== undefined && { timeout }),
-    ...(retries !== undefined && { retries }),
-    ...(signal && { signal }),
-  };
 }
 
 /** Of the header `Retry-After`, which is a number of seconds or a date. */

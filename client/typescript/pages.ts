@@ -1,6 +1,7 @@
 /** Lists that are longer than a page. */
 
-import { Deadline } from './requests.js';
+import { InvalidAnswerError } from './errors.js';
+import { Deadline, record } from './requests.js';
 
 /** A page: `next` is where the following one begins. */
 export interface Page {
@@ -34,15 +35,18 @@ export async function* pages<L extends List>(
   const { timeout, ...rest }: { timeout?: number; query?: object } = options;
   const deadline = new Deadline(timeout);
   let { query } = rest;
+  let before: Page['next'];
   for (;;) {
     if (!deadline.left) throw deadline.error(undefined);
     const limits = timeout === undefined ? {} : { timeout: deadline.left / 1000 };
-    const page = (await list({ ...rest, ...limits, query })) as PageOf<L>;
+    const page = record(await list({ ...rest, ...limits, query })) as PageOf<L>;
     yield page;
     const { next } = page;
     // changes go on for ever: there may be more the next time
     const isLast = typeof next === 'number' ? !(page as { pending?: number }).pending : next == null;
     if (isLast) return;
+    if (next === before) throw new InvalidAnswerError(`the page after ${next} is the same again`);
+    before = next;
     query = { ...query, [by ?? parameterOf(page)]: next };
   }
 }

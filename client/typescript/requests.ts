@@ -5,12 +5,12 @@ import { ApiError, GatewayUnreachableError, InvalidAnswerError, TimeoutError } f
 /** How long a call may take, and how often it is sent. */
 export interface CallOptions {
   /** Seconds for all of it, however often it is sent: a `TimeoutError` after that. */
-  timeout?: number;
-  /** How often it is sent again at most. Only what may be sent twice is: GET, HEAD, PUT and DELETE, and what has an
-   * `Idempotency-Key`. */
-  retries?: number;
+  timeout?: number | undefined;
+  /** How often it is sent again at most. What may be done twice (GET, HEAD, PUT, DELETE, and what has an
+   * `Idempotency-Key`) is; other requests only if they were certainly not carried out. */
+  retries?: number | undefined;
   /** Ends it, also while it waits to be sent again. The error is the signal's `reason`. */
-  signal?: AbortSignal | null;
+  signal?: AbortSignal | null | undefined;
 }
 
 /** A request that is about to be sent again. */
@@ -28,11 +28,11 @@ export interface Retry {
 /** The same, of a request whose limits differ from others. */
 export interface RequestLimits extends CallOptions {
   /** Seconds without a byte after which a connection is dead, and the request is sent again if it may be. */
-  silence?: number;
+  silence?: number | undefined;
   /** Whether it may be sent twice, whatever its method is. */
-  repeatable?: boolean;
+  repeatable?: boolean | undefined;
   /** Called before each pause after which a request is sent again. What it throws ends the call. */
-  onRetry?: (retry: Retry) => void;
+  onRetry?: ((retry: Retry) => void) | undefined;
 }
 
 /** Answers of a gateway, or of a proxy, that is back some time. */
@@ -46,6 +46,31 @@ const LONGEST = 30_000;
 const ASKED_FOR = 120_000;
 /** A timer for longer than that would be over at once. */
 const LONGEST_TIMER = 2 ** 31 - 1;
+
+/** Statuses with which a request was certainly not carried out. */
+const NOT_DONE: readonly number[] = [429, 503];
+/** What runtimes call a connection that was never made. Browsers do not say it. */
+const NOT_SENT: readonly unknown[] = [
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'UND_ERR_CONNECT_TIMEOUT',
+  'ConnectionRefused',
+];
+
+/** Whether the request was certainly not carried out. */
+function isNotDone(error: unknown): boolean {
+  if (error instanceof ApiError) return NOT_DONE.includes(error.status);
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    if (NOT_SENT.includes((cause as { code?: unknown }).code)) return true;
+  }
+  return false;
+}
+
+/** The limits that are given: one that is `undefined` is not, and hides no default. */
+export function known<T extends object>(limits: T): T {
+  return Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined)) as T;
+}
 
 /** Whether the gateway may be back some time. */
 export function isAway(error: unknown): boolean {
@@ -207,6 +232,12 @@ export function parsed(text: string): unknown {
   }
 }
 
+/** An answer that is an object, as those of the gateway are. */
+export function record<T>(answer: T): T {
+  if (typeof answer === 'object' && answer && Object.getPrototypeOf(answer) === Object.prototype) return answer;
+  throw new InvalidAnswerError('the answer is no object, as those of a gateway are');
+}
+
 /** Sends a request until it is answered, or may not be sent again. */
 export async function answered<T>(
   once: (attempt: Attempt) => Promise<T>,
@@ -224,7 +255,8 @@ export async function answered<T>(
       before = attempt.failure ?? read(error);
       const asked = before instanceof ApiError ? 1000 * (before.retryAfter ?? 0) : 0;
       const pause = Math.max(asked, (longest * (1 + Math.random())) / 2);
-      const isAllowed = attempt.isRepeatable && again < limits.retries && asked <= ASKED_FOR;
+      const mayRepeat = attempt.isRepeatable || isNotDone(before);
+      const isAllowed = mayRepeat && again < limits.retries && asked <= ASKED_FOR;
       if (!isAllowed || !isAway(before) || pause >= deadline.left) throw before;
       const { method, url } = attempt;
       limits.onRetry?.({ method, url, attempt: again + 1, pause: pause / 1000, error: before });

@@ -2,8 +2,8 @@
 import { DiscoveryBot } from 'discoverybot-client';
 
 const [gateway, site] = process.argv.slice(2) as [string, string];
-const client = new DiscoveryBot(gateway);
-const crawl = { user_id: 'me', spider: 'seo', start_urls: [site], depth: 1 };
+const client = new DiscoveryBot(gateway, { userId: 'me' });
+const crawl = { spider: 'seo', start_urls: [site], depth: 1 };
 const { job_id } = await client.startCrawl(crawl);
 for await (const event of client.followJob(job_id)) {
   if (event.event === 'log') console.log(event.data.msg);

@@ -379,7 +379,7 @@ const body = { user_id: 'me', spider: 'seo', start_urls: [site], tags: [tag], ig
 const receipt = await client.startCrawl(body);
 const job = await client.waitForJob(receipt.job_id, { timeout: 60 });
 const items = [];
-for await (const item of client.jobItems(job.job_id, { limit: 10 })) items.push(item);
+for await (const item of client.jobItems(job.job_id, { pageSize: 10 })) items.push(item);
 console.log(JSON.stringify({ id: receipt.job_id, status: job.status, urls: items.map((item) => item.url) }));
 """
 

@@ -22,6 +22,11 @@ export const away = () => {
   throw new TypeError('fetch failed');
 };
 
+/** The same where no connection was made, as Node.js says it. */
+export const closed = () => {
+  throw new TypeError('fetch failed', { cause: Object.assign(new Error('connect'), { code: 'ECONNREFUSED' }) });
+};
+
 /** The beginning of an answer, which breaks off, or goes on for ever. */
 export const begun = (text, { breaks = true, type = 'application/json' } = {}) => () => {
   const body = new ReadableStream({

@@ -35,10 +35,17 @@ test('lines of a log go on with `from`', async () => {
 });
 
 test('a loop that is left asks for no more, and one with a deadline ends', async () => {
-  const { client, asked } = gateway([json({ items: [{ n: 1 }, { n: 2 }], next: '1-5' })]);
+  const { client, asked } = gateway([(request) => json({ items: [{ n: 1 }, { n: 2 }], next: `${new URL(request.url).searchParams.get('after')}5` })()]);
   for await (const item of client.jobItems('1', { fields: 'n' })) if (item.n === 2) break;
-  assert.deepEqual(queries(asked), ['?limit=1000&fields=n']);
+  assert.deepEqual(queries(asked), ['?fields=n&limit=1000']);
   await assert.rejects(all(client.jobItems('1', { timeout: 0.05 })), TimeoutError);
+});
+
+test('a page that leads to itself is an error, and so is what is no page', async () => {
+  const { client, asked } = gateway([json({ jobs: [{ job_id: '1' }], next: 'a' })]);
+  await assert.rejects(all(client.jobs.list()), InvalidAnswerError);
+  assert.equal(asked.length, 2);
+  await assert.rejects(all(gateway([json([1])]).client.jobs.list()), InvalidAnswerError);
 });
 
 test('items are read as a file, byte by byte', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ApiError, createCrawl, DiscoveryBot, DiscoveryBotError, GatewayUnreachableError, getJob, InvalidAnswerError, pauseJob, TimeoutError, VERSION } from 'discoverybot-client';
-import { away, begun, gateway, json, never, pauses, refused } from './gateway.mjs';
+import { ApiError, cancelJob, createCrawl, DiscoveryBot, DiscoveryBotError, GatewayUnreachableError, getJob, InvalidAnswerError, pauseJob, TimeoutError, VERSION } from 'discoverybot-client';
+import { away, begun, closed, gateway, json, never, pauses, refused } from './gateway.mjs';
 
 const JOB = { kind: 'job', job_id: '1', status: 'finished' };
 const path = { job_id: '1' };
@@ -49,27 +49,43 @@ test('what would take too long is an error at once', async () => {
 });
 
 test('what may not be done twice is sent once', async () => {
-  for (const answer of [away, refused(503, 'unavailable')]) {
+  for (const answer of [away, refused(502, 'http_error')]) {
     const { client, asked } = gateway([answer]);
     await assert.rejects(pauseJob({ client, path }), DiscoveryBotError);
-    await assert.rejects(createCrawl({ client, body: { spider: 'seo' } }), DiscoveryBotError);
+    await assert.rejects(client.endpoints.create({ url: 'https://example.com' }), DiscoveryBotError);
     assert.deepEqual(asked.map((request) => request.method), ['POST', 'POST']);
   }
+});
+
+test('what was not done is sent again, whatever it is', async () => {
+  const { client, asked } = gateway([closed, refused(503, 'starting'), refused(429, 'rate_limited'), json(JOB)]);
+  assert.deepEqual(await pauseJob({ client, path }), JOB);
+  assert.equal(asked.length, 4);
+  const none = gateway([closed], { retries: 0 });
+  await assert.rejects(pauseJob({ client: none.client, path }), GatewayUnreachableError);
+  assert.equal(none.asked.length, 1);
 });
 
 test('with an idempotency key it is sent again, with the same body', async () => {
   const { client, asked } = gateway([away, json({ job_id: '1' }, 202)]);
   await createCrawl({ client, body: { spider: 'seo' }, headers: { 'Idempotency-Key': 'k' } });
   assert.deepEqual(await Promise.all(asked.map((request) => request.text())), ['{"spider":"seo"}', '{"spider":"seo"}']);
+  const made = gateway([away, json({ job_id: '1' }, 202), away, json({ job_id: '2' }, 202)]);
+  await createCrawl({ client: made.client, body: { spider: 'seo' } });
+  await made.client.schedules.create({ spider: 'seo', interval: '@daily' });
+  const keys = made.asked.map((request) => request.headers.get('Idempotency-Key'));
+  assert.deepEqual([keys[0], keys[2], new Set(keys).size], [keys[1], keys[3], 2]);
   const own = gateway([away, json({ job_id: '1' }, 202)]);
   await own.client.startCrawl({ spider: 'seo' }, { idempotencyKey: 'mine' });
   assert.deepEqual(own.asked.map((request) => request.headers.get('Idempotency-Key')), ['mine', 'mine']);
 });
 
 test('cancelling is asked for again', async () => {
-  const { client, asked } = gateway([away, json(JOB)]);
-  await client.cancel('1');
-  assert.equal(asked.length, 2);
+  for (const cancel of [(client) => client.cancel('1'), (client) => client.jobs.cancel('1'), (client) => cancelJob({ client, path })]) {
+    const { client, asked } = gateway([...Array(9).fill(away), json(JOB)]);
+    await cancel(client);
+    assert.equal(asked.length, 10);
+  }
 });
 
 test('the limits of a client hold for what is asked for again and again', async () => {

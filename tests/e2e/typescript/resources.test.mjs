@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { GatewayUnreachableError } from 'discoverybot-client';
+import { GatewayUnreachableError, InvalidAnswerError } from 'discoverybot-client';
 import { away, gateway, json } from './gateway.mjs';
 
 const asked = (request) => `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
@@ -10,7 +10,7 @@ test('a list is looped over, page by page', async () => {
   const ids = [];
   for await (const job of found.client.jobs.list({ status: ['error'] })) ids.push(job.job_id);
   assert.deepEqual(ids, ['1', '2']);
-  assert.deepEqual(found.asked.map(asked), ['GET /jobs?status=error', 'GET /jobs?status=error&after=a']);
+  assert.deepEqual(found.asked.map(asked), ['GET /jobs?status=error&limit=200', 'GET /jobs?status=error&limit=200&after=a']);
 });
 
 test('a thing is named by its id, and a query or a body follows', async () => {
@@ -22,6 +22,42 @@ test('a thing is named by its id, and a query or a body follows', async () => {
   await client.keys.list();
   assert.deepEqual(requests.map(asked), ['GET /jobs/a%2Fb?wait=3', 'POST /jobs/1/pause', 'POST /schedules', 'PATCH /schedules/2', 'GET /keys']);
   assert.deepEqual(await requests[3].json(), { interval: '@hourly' });
+});
+
+test('a limit is that of all rows, not of a page', async () => {
+  const page = json({ jobs: [{ job_id: '1' }, { job_id: '2' }], next: 'a' });
+  for (const [given, sent] of [[{ limit: 3 }, ['?limit=3', '?limit=3&after=a']], [{ limit: 2 }, ['?limit=2']], [{ limit: 3, pageSize: 2 }, ['?limit=2', '?limit=2&after=a']], [{ limit: 0 }, []]]) {
+    const { client, asked: requests } = gateway([page, json({ jobs: [{ job_id: '3' }, { job_id: '4' }], next: 'b' })]);
+    const found = [];
+    for await (const job of client.jobs.list(given)) found.push(job);
+    assert.equal(found.length, given.limit);
+    assert.deepEqual(requests.map((request) => new URL(request.url).search), sent);
+  }
+});
+
+test('the user of a client is named wherever a call takes one', async () => {
+  const { client, asked: requests } = gateway([json({ job_id: '1', jobs: [], next: null })], { userId: 'ada' });
+  await client.datasets.put('p', { key: ['url'] });
+  await client.startCrawl({ spider: 'seo' });
+  await client.startCrawl({ spider: 'seo', user_id: 'bob' });
+  await client.jobs.act({ action: 'cancel', filter: { status: ['queued'] } });
+  await client.jobs.list().next();
+  await client.jobs.get('1');
+  assert.deepEqual(requests.map(asked), ['PUT /datasets/p?user_id=ada', 'POST /crawl', 'POST /crawl', 'POST /jobs/bulk', 'GET /jobs?user_id=ada&limit=200', 'GET /jobs/1']);
+  const bodies = await Promise.all(requests.slice(0, 4).map((request) => request.json()));
+  assert.deepEqual(bodies, [
+    { key: ['url'] },
+    { user_id: 'ada', spider: 'seo' },
+    { user_id: 'bob', spider: 'seo' },
+    { action: 'cancel', filter: { user_id: 'ada', status: ['queued'] } },
+  ]);
+});
+
+test('an answer that is no object is an error of this package', async () => {
+  for (const answer of [[1], null, 'job']) {
+    const { client } = gateway([json(answer)]);
+    for (const call of [client.jobs.get('1'), client.startCrawl({ spider: 'seo' }), client.waitForJob('1')]) await assert.rejects(call, InvalidAnswerError);
+  }
 });
 
 test('its limits come last', async () => {

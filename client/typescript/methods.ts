@@ -1,0 +1,69 @@
+/** How calls become methods, by what they are about: `client.jobs.list({ status: ['error'] })`. `resources.mjs` writes
+ * the methods themselves, from the API's description. */
+
+import type { Client } from './api/client/index.js';
+import { each, type List, type PageOf, type Row } from './pages.js';
+import { type CallOptions, known, record } from './requests.js';
+
+/** Options of a call that is carried out once, however often it is sent. */
+export interface KeyedOptions extends CallOptions {
+  /** By which the gateway knows that it has been asked before. One is made if it is left out; to make one thing of
+   * several processes' requests, give all the same. */
+  idempotencyKey?: string | undefined;
+}
+
+/** How much of a list is read. */
+export interface ListLimits {
+  /** How many rows come at most; all, if it is left out. */
+  limit?: number | undefined;
+  /** How many are asked for at a time; as many as the gateway gives, if it is left out. */
+  pageSize?: number | undefined;
+}
+
+/** What a list takes: the filters of the call, and how much of it is read. */
+export type Listed<Data extends { query?: object }> = Omit<NonNullable<Data['query']>, 'after' | 'limit'> & ListLimits;
+
+// the methods that `resources.mjs` writes have the types
+type Call = (options: any) => Promise<unknown>;
+type Given = readonly any[];
+
+/** What a method was given, as the request of its call: the ids of `path`, then the `part`, then limits. */
+function requestOf(client: Client, given: Given, ids: readonly string[], part?: 'query' | 'body'): object {
+  const values = [...given];
+  const path: Record<string, unknown> = {};
+  for (const name of ids) {
+    const id = values.shift();
+    if (id === undefined || id === null || id === '') throw new TypeError(`${name} is missing`);
+    path[name] = id;
+  }
+  const sent = part ? { [part]: values.shift() } : {};
+  const { idempotencyKey, ...limits }: KeyedOptions = values[0] ?? {};
+  const headers = idempotencyKey === undefined ? {} : { headers: { 'Idempotency-Key': idempotencyKey } };
+  return { client, path, ...sent, ...headers, ...known(limits) };
+}
+
+/** As many rows as are wanted, in pages of `most` at most. */
+async function* rows<L extends List>(call: L, request: any, most: number): AsyncGenerator<Row<PageOf<L>>, void> {
+  const { limit, pageSize, ...query } = request.query ?? {};
+  let left: number = limit ?? Number.POSITIVE_INFINITY;
+  if (left <= 0) return;
+  for await (const row of each(call, { ...request, query: { ...query, limit: Math.min(left, pageSize ?? most) } })) {
+    yield row;
+    if (--left <= 0) return;
+  }
+}
+
+/** What makes methods of the calls of a client. */
+export function methodsOf(client: Client) {
+  const method =
+    (part?: 'query' | 'body') =>
+    (call: Call, ...ids: string[]) =>
+    // one that fails before it is sent rejects, as all others do
+    async (...given: Given): Promise<any> =>
+      record(await call(requestOf(client, given, ids, part)));
+  const lists =
+    (call: Call, most: number, ...ids: string[]) =>
+    (...given: Given): AsyncGenerator<any, void> =>
+      rows(call as List, requestOf(client, given, ids, 'query'), most);
+  return { does: method(), asks: method('query'), sends: method('body'), lists };
+}

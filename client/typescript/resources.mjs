@@ -1,0 +1,222 @@
+// Writes resources.ts: the methods of a client with their documentation, and what the calls of the API take, of the
+// API's description. `make typescript-client` runs it.
+import { readFileSync, writeFileSync } from 'node:fs';
+
+const { paths, components } = JSON.parse(readFileSync('openapi.json', 'utf8'));
+
+const RESOURCES = {
+  jobs: {
+    about: 'Crawls that were asked for. `client.startCrawl` makes one.',
+    list: 'list_jobs',
+    get: 'get_job',
+    count: 'count_jobs',
+    act: 'act_on_jobs',
+    cancel: 'cancel_job',
+    pause: 'pause_job',
+    resume: 'resume_job',
+    retry: 'retry_job',
+    delete: 'delete_job',
+    items: 'list_job_items',
+    logLines: 'get_job_log_lines',
+    requests: 'list_job_requests',
+    files: 'list_job_files',
+    errors: 'list_job_error_groups',
+    differences: 'get_item_differences',
+    timeline: 'get_job_timeline',
+  },
+  schedules: {
+    about: 'Crawls at times to come.',
+    list: 'list_schedules',
+    get: 'get_schedule',
+    create: 'create_schedule',
+    update: 'update_schedule',
+    delete: 'delete_schedule',
+    pause: 'pause_schedule',
+    resume: 'resume_schedule',
+    run: 'run_schedule',
+    preview: 'preview_schedule',
+    history: 'list_schedule_history',
+    items: 'list_schedule_items',
+  },
+  datasets: {
+    about: 'What is known of the items of many runs.',
+    list: 'list_datasets',
+    get: 'get_dataset',
+    put: 'put_dataset',
+    update: 'update_dataset',
+    delete: 'delete_dataset',
+    items: 'list_dataset_items',
+    changes: 'list_dataset_changes',
+    runs: 'list_dataset_runs',
+    health: 'get_dataset_health',
+  },
+  endpoints: {
+    about: 'Addresses that are called with events.',
+    list: 'list_endpoints',
+    get: 'get_endpoint',
+    create: 'create_endpoint',
+    update: 'update_endpoint',
+    delete: 'delete_endpoint',
+    test: 'test_endpoint',
+    deliveries: 'list_endpoint_deliveries',
+    resend: 'resend_endpoint_deliveries',
+  },
+  errors: {
+    about: 'Errors of all runs, those that are alike together.',
+    list: 'list_error_groups',
+    get: 'get_error_group',
+    update: 'update_error_group',
+  },
+  alerts: {
+    about: 'What the rules have found.',
+    list: 'list_alerts',
+    get: 'get_alert',
+    silence: 'silence_alert',
+    delete: 'delete_alert',
+  },
+  deadLetters: {
+    about: 'Jobs that nothing could be made of.',
+    list: 'list_dead_letters',
+    requeue: 'requeue_dead_letter',
+    dismiss: 'dismiss_dead_letter',
+  },
+  sites: {
+    about: 'Job boards and other sites that are searched.',
+    list: 'list_sites',
+    get: 'get_site',
+    create: 'create_site',
+    update: 'update_site',
+    delete: 'delete_site',
+  },
+  spiders: { about: 'What can crawl.', list: 'list_spiders' },
+  projects: { about: 'Projects whose spiders are deployed.', list: 'list_projects' },
+  nodes: {
+    about: 'Machines that crawl.',
+    list: 'list_nodes',
+    get: 'get_node',
+    drain: 'drain_node',
+    resume: 'resume_node',
+    forget: 'forget_node',
+  },
+  keys: { about: 'Who may do what.', list: 'list_keys', create: 'create_key', revoke: 'revoke_key' },
+};
+
+/** POSTs whose second one changes nothing more. */
+const REPEATABLE = ['act_on_jobs', 'cancel_job', 'preview_alert_rule', 'preview_crawl'];
+
+const operations = new Map();
+for (const [path, methods] of Object.entries(paths)) {
+  for (const [method, operation] of Object.entries(methods)) {
+    if (operation.operationId && !operation.tags.includes('firecrawl'))
+      operations.set(operation.operationId, { ...operation, name: `${method.toUpperCase()} ${path}` });
+  }
+}
+
+const nameOf = (reference) => reference.slice(reference.lastIndexOf('/') + 1);
+const resolved = (schema = {}) => (schema.$ref ? components.schemas[nameOf(schema.$ref)] : schema);
+const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
+const pascal = (name) => camel(`_${name}`);
+const parameters = (operation, place) => (operation.parameters ?? []).filter((one) => one.in === place);
+const bodyOf = (operation) => operation.requestBody?.content['application/json']?.schema;
+const isKeyed = (operation) => parameters(operation, 'header').some(({ name }) => name === 'Idempotency-Key');
+
+/** Where a call takes the user, if it need not be said. */
+function placeOfUser(operation) {
+  if (parameters(operation, 'query').some(({ name, required }) => name === 'user_id' && !required)) return 'query';
+  const { properties = {}, required = [] } = resolved(bodyOf(operation));
+  if (properties.user_id) return required.includes('user_id') ? undefined : 'body';
+  return resolved(properties.filter).properties?.user_id ? 'filter' : undefined;
+}
+
+function answerOf(operation) {
+  const done = Object.entries(operation.responses).filter(([status]) => status.startsWith('2'));
+  return done.map(([, { content }]) => content?.['application/json']?.schema);
+}
+
+function typeOf(schema) {
+  if (!schema) return 'void';
+  if (schema.oneOf) return schema.oneOf.map(typeOf).join(' | ');
+  return schema.$ref ? `api.${nameOf(schema.$ref)}` : 'Record<string, unknown>';
+}
+
+/** The one array of a page that another one may follow. */
+function arrayOf(page) {
+  const { properties = {} } = resolved(page);
+  const arrays = Object.values(properties).filter(({ type }) => type === 'array');
+  return properties.next && arrays.length === 1 ? arrays[0] : undefined;
+}
+
+function comment(indent, { summary, description }) {
+  const lines = `${summary}.\n\n${description ?? ''}`.trim().replaceAll('*/', '* /').split('\n');
+  return `${indent}/** ${lines.join(`\n${indent} * `)} */\n`.replace(/ +$/gm, '');
+}
+
+/** The declaration of a method, and what makes it. */
+function written(name, id) {
+  const operation = operations.get(id);
+  const data = `api.${pascal(id)}Data`;
+  const ids = parameters(operation, 'path').map((one) => one.name);
+  const path = ids.map((one) => `${camel(one)}: string`);
+  const options = `options?: ${isKeyed(operation) ? 'KeyedOptions' : 'CallOptions'}`;
+  const made = (how, ...more) =>
+    `${how}(${[`sdk.${camel(id)}`, ...more, ...ids.map((one) => `'${one}'`)].join(', ')})`;
+  const row = arrayOf(answerOf(operation)[0]);
+  const limit = parameters(operation, 'query').find((one) => one.name === 'limit');
+  if (row && limit) {
+    const isFree = !row.items.$ref;
+    const declared = [...path, `given?: Listed<${data}>`, options].join(', ');
+    const rows = isFree ? 'Item' : typeOf(row.items);
+    const generic = isFree ? '<Item = Record<string, unknown>>' : '';
+    const text = `    ${name}${generic}(${declared}): AsyncGenerator<${rows}, void>;\n`;
+    return [comment('    ', operation) + text, made('lists', Math.min(limit.schema.maximum, 1000))];
+  }
+  const body = resolved(bodyOf(operation));
+  const query = parameters(operation, 'query');
+  const isNeeded = body.required?.length || query.some(({ required }) => required);
+  const part = operation.requestBody ? 'body' : query.length ? 'query' : undefined;
+  const given = part ? [`given${isNeeded ? '' : '?'}: NonNullable<${data}['${part}']>`] : [];
+  const declared = [...path, ...given, options].join(', ');
+  const answer = [...new Set(answerOf(operation).map(typeOf))].join(' | ');
+  const how = { body: 'sends', query: 'asks' }[part] ?? 'does';
+  return [`${comment('    ', operation)}    ${name}(${declared}): Promise<${answer}>;\n`, made(how)];
+}
+
+let declared = '';
+let made = '';
+for (const [resource, { about, ...methods }] of Object.entries(RESOURCES)) {
+  const all = Object.entries(methods).map(([name, id]) => [name, ...written(name, id)]);
+  declared += `  /** ${about} */\n  readonly ${resource}: {\n${all.map(([, text]) => text).join('')}  };\n`;
+  made += `    ${resource}: {\n${all.map(([name, , how]) => `      ${name}: ${how},\n`).join('')}    },\n`;
+}
+
+const taken = [...operations.values()]
+  .map((operation) => {
+    const again = isKeyed(operation) ? 'key' : REPEATABLE.includes(operation.operationId) ? 'safe' : undefined;
+    return [operation.name, { user: placeOfUser(operation), again }];
+  })
+  .filter(([, { user, again }]) => user || again);
+
+writeFileSync(
+  'resources.ts',
+  `// resources.mjs has written this file.
+import type { Client } from './api/client/index.js';
+import * as sdk from './api/sdk.gen.js';
+import type * as api from './api/types.gen.js';
+import { type KeyedOptions, type Listed, methodsOf } from './methods.js';
+import type { CallOptions } from './requests.js';
+
+/** The calls of the API about one kind of thing each. What they lack are functions that take the client. */
+export interface Resources {
+${declared}}
+
+export function resources(client: Client): Resources {
+  const { does, asks, sends, lists } = methodsOf(client);
+  return {
+${made}  };
+}
+
+/** What calls take: where the user's name goes, and how often they may be sent. */
+export const TAKES: Readonly<Record<string, { user?: 'query' | 'body' | 'filter'; again?: 'key' | 'safe' }>> = {
+${taken.map(([name, takes]) => `  '${name}': ${JSON.stringify(takes)},\n`).join('')}};
+`,
+);
