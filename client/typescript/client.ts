@@ -4,7 +4,7 @@
 import { type Client, createClient, createConfig } from './api/client/index.js';
 import { createCrawl, getJob } from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
-import { ApiError, TimeoutError, WaitTimeoutError } from './errors.js';
+import { errorOf, NoGatewayError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
 import type { KeyedOptions, Listed } from './methods.js';
 import {
@@ -113,14 +113,14 @@ export class DiscoveryBot {
     const all = { ...userAgent(), ...headers, ...(key && { Authorization: `Bearer ${key}` }) };
     const config = createConfig({ baseUrl: String(baseUrl), headers: all, responseStyle: 'data', throwOnError: true });
     const inner = createClient({ ...config, ...this.#limits, ...known({ onRetry }) });
-    inner.interceptors.error.use((error, response) =>
-      response ? new ApiError(response.status, error, seconds(response.headers.get('Retry-After'))) : error,
+    inner.interceptors.error.use((error, response, request) =>
+      response ? errorOf(request, response, error) : error,
     );
     inner.interceptors.response.use((response, _, { url }) => {
       if (response.ok && isPage(response) && !url.startsWith(PAGES)) {
         response.body?.cancel().catch(() => {});
         const message = `the answer is a web page: there is no gateway at ${baseUrl}, or a login is before it`;
-        throw new ApiError(response.status, { error: { message } });
+        throw new NoGatewayError(response.status, { error: { message } });
       }
       return response;
     });
@@ -248,8 +248,10 @@ function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise
   // it is read for as long as it goes on
   const timeout = own.timeout ?? (parseAs === 'stream' ? Number.POSITIVE_INFINITY : limits.timeout);
   const silence = limits.silence ?? SILENCE + Number(query?.wait ?? 0);
+  // no call of the API is answered elsewhere: a redirect leads to a login, or away from a wrong address
+  const redirect = asked.url.startsWith(PAGES) ? 'follow' : 'manual';
   return answered<unknown>(
-    (attempt) => inner.request({ ...asked, signal: attempt.signal, fetch: attempt.fetch }),
+    (attempt) => inner.request({ redirect, ...asked, signal: attempt.signal, fetch: attempt.fetch }),
     fetch,
     { ...limits, timeout, retries, silence },
   );
@@ -263,13 +265,6 @@ function isPage(response: Response): boolean {
 function split<Asked extends CallOptions>(asked: Asked): [Omit<Asked, keyof CallOptions>, CallOptions] {
   const { timeout, retries, signal, ...query } = asked;
   return [query, known({ timeout, retries, signal })];
-}
-
-/** Of the header `Retry-After`, which is a number of seconds or a date. */
-function seconds(header: string | null): number | undefined {
-  if (!header) return undefined;
-  const left = Number.isNaN(Number(header)) ? (Date.parse(header) - Date.now()) / 1000 : Number(header);
-  return left > 0 ? left : undefined;
 }
 
 /** `randomUUID` is there in pages of https only. */

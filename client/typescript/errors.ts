@@ -37,6 +37,96 @@ export class ApiError extends DiscoveryBotError {
   }
 }
 
+/** 401: the gateway wants a key, or does not know this one. */
+export class KeyRefusedError extends ApiError {
+  override name = 'KeyRefusedError';
+}
+
+/** 403: the key does not allow it, or a URL may not be fetched. */
+export class ForbiddenError extends ApiError {
+  override name = 'ForbiddenError';
+}
+
+/** 404: the object does not exist, or belongs to another user. */
+export class NotFoundError extends ApiError {
+  override name = 'NotFoundError';
+}
+
+/** 409: the state of the object does not allow the request. */
+export class ConflictError extends ApiError {
+  override name = 'ConflictError';
+}
+
+/** 410: changes after this cursor are no longer kept. Read the dataset's items, and go on after their `seq`. */
+export class CursorExpiredError extends ApiError {
+  override name = 'CursorExpiredError';
+}
+
+/** 422: a value is wrong; `field` names it. */
+export class InvalidRequestError extends ApiError {
+  override name = 'InvalidRequestError';
+}
+
+/** 429: a limit is reached, also after all retries. Nothing was done. */
+export class TooManyRequestsError extends ApiError {
+  override name = 'TooManyRequestsError';
+}
+
+/** 503, and 502 and 504 of a proxy: the gateway cannot serve now, also after all retries. */
+export class UnavailableError extends ApiError {
+  override name = 'UnavailableError';
+}
+
+/** What answers is no gateway, or a login or a redirect is before it: the address may be wrong. That a job or another
+ * object is not there is a `NotFoundError`, never this. */
+export class NoGatewayError extends ApiError {
+  override name = 'NoGatewayError';
+}
+
+const OF_STATUS: Readonly<Record<number, typeof ApiError>> = {
+  401: KeyRefusedError,
+  403: ForbiddenError,
+  404: NotFoundError,
+  409: ConflictError,
+  410: CursorExpiredError,
+  422: InvalidRequestError,
+  429: TooManyRequestsError,
+  502: UnavailableError,
+  503: UnavailableError,
+  504: UnavailableError,
+};
+/** Statuses that a proxy, too, gives for a gateway behind it. With another one, an answer that is not in a gateway's
+ * form is a stranger's. */
+const OF_PROXIES: readonly number[] = [304, 401, 403, 407, 408, 413, 414, 425, 429, 431];
+/** Characters of a stranger's answer that a message has. */
+const SHOWN = 80;
+
+/** The error for an answer. One that is not in a gateway's form is that of a proxy before it, or of a stranger: for a
+ * wrong address, "not found" would be a lie about the object. */
+export function errorOf(request: Request, response: Response, told: unknown): ApiError {
+  const { status, headers } = response;
+  const retryAfter = seconds(headers.get('Retry-After'));
+  const Kind = OF_STATUS[status] ?? ApiError;
+  const { error } = Object(told) as Partial<Problem>;
+  if (error) return new Kind(status, told, retryAfter);
+  const text = (typeof told === 'string' ? told : JSON.stringify(told)).replace(/\s+/g, ' ').trim();
+  const begin = text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text;
+  const where = headers.get('Location');
+  const more = [where && `it leads to ${where}`, begin].filter((one) => one).join(': ');
+  const { origin, pathname } = new URL(request.url);
+  const said = `${request.method} ${origin}${pathname} is answered ${status}, but not as a gateway does`;
+  const problem = { error: { message: more ? `${said}: ${more}` : said } };
+  if (status >= 500 || OF_PROXIES.includes(status)) return new Kind(status, problem, retryAfter);
+  return new NoGatewayError(status, problem);
+}
+
+/** Of the header `Retry-After`, which is a number of seconds or a date. */
+function seconds(header: string | null): number | undefined {
+  if (!header) return undefined;
+  const left = Number.isNaN(Number(header)) ? (Date.parse(header) - Date.now()) / 1000 : Number(header);
+  return left > 0 ? left : undefined;
+}
+
 /** No answer, or not all of it, also after all retries; `cause` is what `fetch` says. A request that is not sent twice
  * may have been carried out all the same. */
 export class GatewayUnreachableError extends DiscoveryBotError {

@@ -5,7 +5,24 @@ export type { Client } from './api/client/index.js';
 export * from './api/sdk.gen.js';
 export type * from './api/types.gen.js';
 export * from './client.js';
-export * from './errors.js';
+export {
+  ApiError,
+  ConflictError,
+  CursorExpiredError,
+  DiscoveryBotError,
+  ForbiddenError,
+  GatewayUnreachableError,
+  InvalidAnswerError,
+  InvalidRequestError,
+  KeyRefusedError,
+  NoGatewayError,
+  NotFoundError,
+  TimeoutError,
+  TooManyRequestsError,
+  UnavailableError,
+  WaitTimeoutError,
+  WebhookError,
+} from './errors.js';
 export { each, type List, type Page, type PageOf, pages, type Row } from './pages.js';
 export type { CallOptions, RequestLimits, Retry } from './requests.js';
 export type { StreamOptions } from './events.js';

@@ -366,7 +366,7 @@ def test_a_log_is_followed_in_typescript_over_twenty_cuts(typescript: Path, stac
 
 
 def test_a_refusal_has_its_code_and_patience_ends(typescript: Path, stack: Stack) -> None:
-    refused = [{"event": "ApiError", "data": "job_not_found"}]
+    refused = [{"event": "NotFoundError", "data": "job_not_found"}]
     assert follow(typescript, stack.url, "0" * 32) == refused
     away = follow(typescript, f"http://127.0.0.1:{free_port()}", "0" * 32, "0.5")
     assert [event["event"] for event in away][-1] == "GatewayUnreachableError"
@@ -419,7 +419,7 @@ def test_a_wait_in_typescript_has_one_deadline(typescript: Path, stack: Stack, s
     site.release()
     away = node(typescript, WAIT, f"http://127.0.0.1:{free_port()}", job_id, "0.5")
     assert away == {"name": "WaitTimeoutError", "cause": "GatewayUnreachableError"}
-    assert node(typescript, WAIT, stack.url, "0" * 32, "60") == {"name": "ApiError", "code": "job_not_found"}
+    assert node(typescript, WAIT, stack.url, "0" * 32, "60") == {"name": "NotFoundError", "code": "job_not_found"}
 
 
 TWO = """
@@ -448,7 +448,7 @@ def test_a_typescript_program_has_two_gateways(typescript: Path) -> None:
     answers = (told({"job_id": "1"}), ended, told(items), whole(b"", 204), whole({}, 503), ended, refused)
     with stand_in(told({"job_id": "2"})) as first, stand_in(*answers) as second:
         shown = node(typescript, TWO, first.url, second.url)
-    assert shown == {"name": "ApiError", "code": "of_a_later_release", "field": "depth", "requestId": "r1"}
+    assert shown == {"name": "InvalidRequestError", "code": "of_a_later_release", "field": "depth", "requestId": "r1"}
     assert [str(asked) for asked in first.asked] == ["POST /jobs/2/cancel"]
     assert "authorization" not in first.asked[0].headers
     calls = [str(asked).partition("?")[0] for asked in second.asked]
@@ -478,5 +478,5 @@ def test_a_typescript_crawl_is_asked_for_again_when_the_gateway_says_so(typescri
         assert (len(keys), len(set(keys))) == (3, 1)
     # the pause would be over too late
     with stand_in(busy, receipt) as server:
-        refused = {"name": "ApiError", "status": 429, "retryAfter": 7}
+        refused = {"name": "TooManyRequestsError", "status": 429, "retryAfter": 7}
         assert (node(typescript, START, server.url, "5"), len(server.asked)) == (refused, 1)

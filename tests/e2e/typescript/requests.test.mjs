@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ApiError, cancelJob, createCrawl, DiscoveryBot, DiscoveryBotError, GatewayUnreachableError, getJob, InvalidAnswerError, pauseJob, TimeoutError, VERSION } from 'discoverybot-client';
+import { ApiError, cancelJob, ConflictError, createCrawl, DiscoveryBot, DiscoveryBotError, GatewayUnreachableError, getJob, InvalidAnswerError, KeyRefusedError, NoGatewayError, NotFoundError, pauseJob, TimeoutError, UnavailableError, VERSION } from 'discoverybot-client';
 import { away, begun, closed, gateway, json, never, pauses, refused } from './gateway.mjs';
 
 const JOB = { kind: 'job', job_id: '1', status: 'finished' };
@@ -19,7 +19,7 @@ test('it is sent so many times at most', async () => {
   await assert.rejects(getJob({ client, path }), GatewayUnreachableError);
   assert.equal(asked.length, 3 + 7);
   const impatient = gateway([refused(503, 'unavailable')], { retries: 0 });
-  await assert.rejects(getJob({ client: impatient.client, path }), { name: 'ApiError', status: 503 });
+  await assert.rejects(getJob({ client: impatient.client, path }), { name: 'UnavailableError', status: 503 });
   assert.equal(impatient.asked.length, 1);
 });
 
@@ -115,19 +115,41 @@ test('a refusal is not sent again, and says what is wrong', async () => {
   assert.ok(error instanceof ApiError && error instanceof DiscoveryBotError && error instanceof Error);
   const { name, status, code, message, detail, field, requestId } = error;
   assert.deepEqual({ name, status, code, message, detail, field, requestId }, {
-    name: 'ApiError', status: 422, code: 'invalid_request', message: 'no', detail: { field: 'depth' }, field: 'depth', requestId: 'r1',
+    name: 'InvalidRequestError', status: 422, code: 'invalid_request', message: 'no', detail: { field: 'depth' }, field: 'depth', requestId: 'r1',
   });
   assert.equal(asked.length, 1);
 });
 
 test('the page of a proxy is an error, too', async () => {
   const { client } = gateway([() => new Response('<h1>no</h1>', { status: 500, headers: { 'Content-Type': 'text/html' } })]);
-  await assert.rejects(getJob({ client, path }), { status: 500, code: 'http_error', message: 'the answer is 500' });
+  await assert.rejects(getJob({ client, path }), { name: 'ApiError', status: 500, code: 'http_error', message: 'GET http://gateway/jobs/1 is answered 500, but not as a gateway does: <h1>no</h1>' });
+});
+
+test('an error has a class of its own', async () => {
+  for (const [status, Kind] of [[401, KeyRefusedError], [404, NotFoundError], [409, ConflictError], [503, UnavailableError]]) {
+    const { client } = gateway([refused(status, 'some_code')], { retries: 0 });
+    const error = await getJob({ client, path }).catch((caught) => caught);
+    assert.ok(error instanceof Kind && error instanceof ApiError);
+    assert.deepEqual([error.name, error.code], [Kind.name, 'some_code']);
+  }
+});
+
+test('a wrong address is no object that is not there', async () => {
+  const message = 'GET http://gateway/jobs/1 is answered 404, but not as a gateway does: {"detail":"Not Found"}';
+  const { client } = gateway([json({ detail: 'Not Found' }, 404)]);
+  await assert.rejects(getJob({ client, path }), { name: 'NoGatewayError', status: 404, code: 'http_error', message });
+});
+
+test('a redirect is not followed', async () => {
+  const { client, asked } = gateway([() => new Response('', { status: 302, headers: { Location: 'https://login.example/' } })]);
+  await assert.rejects(getJob({ client, path }), { name: 'NoGatewayError', status: 302, message: /302.*https:\/\/login\.example/ });
+  await assert.rejects(client.startCrawl({ spider: 'seo' }), NoGatewayError);
+  assert.deepEqual(asked.map(({ redirect }) => redirect), ['manual', 'manual']);
 });
 
 test('a web page is no answer, but an error at once', async () => {
   const page = () => new Response('<h1>Log in</h1>', { headers: { 'Content-Type': 'text/html; charset=utf-8' } });
-  const error = { name: 'ApiError', status: 200, code: 'http_error', message: /web page.*http:\/\/gateway/ };
+  const error = { name: 'NoGatewayError', status: 200, code: 'http_error', message: /web page.*http:\/\/gateway/ };
   const { client, asked } = gateway([page]);
   await assert.rejects(client.startCrawl({ spider: 'seo' }), error);
   await assert.rejects(client.jobItems('1').next(), error);
