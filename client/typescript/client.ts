@@ -2,9 +2,9 @@
  * that break. */
 
 import { type Client, createClient, createConfig } from './api/client/index.js';
-import { createCrawl, getJob } from './api/sdk.gen.js';
+import { createCrawl, getJob, listDatasetChanges } from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
-import { errorOf, NoGatewayError, TimeoutError, WaitTimeoutError } from './errors.js';
+import { CrawlFailedError, errorOf, NoGatewayError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
 import type { KeyedOptions, Listed } from './methods.js';
 import {
@@ -62,6 +62,11 @@ export interface ItemsOptions extends ItemsQuery, CallOptions {}
 /** Which items are saved, and for how long. */
 export interface ExportOptions extends FileQuery, CallOptions {}
 
+type ChangesQuery = Omit<NonNullable<api.ListDatasetChangesData['query']>, 'limit' | 'wait'>;
+
+/** Which changes are followed, and for how long. */
+export interface ChangesOptions extends ChangesQuery, Omit<StreamOptions, 'after'> {}
+
 /** As what a job's items are saved. */
 export type ItemsFormat = NonNullable<NonNullable<api.DownloadJobItemsData['query']>['format']>;
 
@@ -80,6 +85,7 @@ interface Events {
 /** An event of a job, by its `event`. `id` is where `followJob` goes on with `after`. */
 export type JobEvent = { [Name in keyof Events]: { event: Name; id: string; data: Events[Name] } }[keyof Events];
 
+const FAILED: readonly api.JobStatus[] = ['error', 'cancelled'];
 const ENDED: readonly api.JobStatus[] = ['finished', 'partial', 'error', 'cancelled'];
 /** Seconds that the gateway waits at most for a job's end, and that its answer may take on top. */
 const WAIT = 30;
@@ -141,6 +147,19 @@ export class DiscoveryBot {
     return record(await createCrawl({ client: this, body: crawl, headers, ...limits }));
   }
 
+  /** Asks for a crawl, and resolves to its job once it has ended well: `CrawlFailedError` if it has failed or was
+   * cancelled. `timeout` is for all of it, as in `waitForJob`. */
+  async crawl(crawl: api.CrawlRequest, { timeout, ...options }: StartOptions = {}): Promise<api.JobDetail> {
+    const deadline = new Deadline(timeout);
+    const first = timeout === undefined ? {} : { timeout: Math.min(timeout, PERSISTENT.timeout) };
+    const { job_id } = await this.startCrawl(crawl, { ...options, ...first });
+    const { idempotencyKey, ...limits } = options;
+    const rest = timeout === undefined ? {} : { timeout: deadline.left / 1000 };
+    const job = await this.waitForJob(job_id, { ...limits, ...rest });
+    if (FAILED.includes(job.status)) throw new CrawlFailedError(job);
+    return job;
+  }
+
   /** The job once it has ended, however it has: see its `status`. `timeout` is for all of it: `WaitTimeoutError` after
    * that, and the crawl goes on. A gateway that is away is asked again. */
   async waitForJob(jobId: string, { timeout, ...options }: CallOptions = {}): Promise<api.JobDetail> {
@@ -171,6 +190,21 @@ export class DiscoveryBot {
   followJob(jobId: string, { level, ...options }: FollowOptions = {}): AsyncGenerator<JobEvent, void> {
     const request = { url: '/jobs/{job_id}/logs', path: { job_id: jobId }, query: { level } };
     return follow(this, request, options) as AsyncGenerator<JobEvent, void>;
+  }
+
+  /** Each change of a dataset after `since`, and then those to come: the loop does not end. Go on with the `seq` of the
+   * last one as `since`. A gateway that is away is waited for, for `patience` seconds if they are given. */
+  async *followChanges(name: string, options: ChangesOptions = {}): AsyncGenerator<api.ChangeView, void> {
+    const { patience = Number.POSITIVE_INFINITY, timeout, signal, ...query } = options;
+    const deadline = new Deadline(timeout);
+    for (let { since } = query; ; ) {
+      const seconds = Math.min(deadline.left / 1000, patience + WAIT);
+      const limits = { retries: Number.POSITIVE_INFINITY, timeout: seconds, silence: WAIT + GRACE, signal };
+      const asked = { ...query, since, wait: WAIT, limit: 1000 };
+      const page = record(await listDatasetChanges({ client: this, path: { name }, query: asked, ...limits }));
+      yield* page.changes;
+      since = page.next;
+    }
   }
 
   /** Each item of a job, page by page; of one that goes on, those that there are. A page whose answer breaks off is

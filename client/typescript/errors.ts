@@ -158,6 +158,15 @@ export class WaitTimeoutError extends TimeoutError {
   }
 }
 
+/** A crawl that `crawl` has waited for ended as `error` or `cancelled`. */
+export class CrawlFailedError extends DiscoveryBotError {
+  override name = 'CrawlFailedError';
+
+  constructor(readonly job: JobDetail) {
+    super(`job ${job.job_id}: ${job.status}: ${job.message ?? ''}`);
+  }
+}
+
 /** A call of a webhook was not made by whoever has the secret, or long ago. */
 export class WebhookError extends DiscoveryBotError {
   override name = 'WebhookError';

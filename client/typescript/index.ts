@@ -8,6 +8,7 @@ export * from './client.js';
 export {
   ApiError,
   ConflictError,
+  CrawlFailedError,
   CursorExpiredError,
   DiscoveryBotError,
   ForbiddenError,

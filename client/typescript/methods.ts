@@ -27,8 +27,10 @@ export type Listed<Data extends { query?: object }> = Omit<NonNullable<Data['que
 type Call = (options: any) => Promise<unknown>;
 type Given = readonly any[];
 
-/** What a method was given, as the request of its call: the ids of `path`, then the `part`, then limits. */
-function requestOf(client: Client, given: Given, ids: readonly string[], part?: 'query' | 'body'): object {
+type Part = 'query' | 'body';
+
+/** What a method was given, as the request of its call: the ids of `path`, then the `parts`, then limits. */
+function requestOf(client: Client, given: Given, ids: readonly string[], ...parts: Part[]): object {
   const values = [...given];
   const path: Record<string, unknown> = {};
   for (const name of ids) {
@@ -36,7 +38,7 @@ function requestOf(client: Client, given: Given, ids: readonly string[], part?: 
     if (id === undefined || id === null || id === '') throw new TypeError(`${name} is missing`);
     path[name] = id;
   }
-  const sent = part ? { [part]: values.shift() } : {};
+  const sent = Object.fromEntries(parts.map((part) => [part, values.shift()]));
   const { idempotencyKey, ...limits }: KeyedOptions = values[0] ?? {};
   const headers = idempotencyKey === undefined ? {} : { headers: { 'Idempotency-Key': idempotencyKey } };
   return { client, path, ...sent, ...headers, ...known(limits) };
@@ -56,14 +58,14 @@ async function* rows<L extends List>(call: L, request: any, most: number): Async
 /** What makes methods of the calls of a client. */
 export function methodsOf(client: Client) {
   const method =
-    (part?: 'query' | 'body') =>
+    (...parts: Part[]) =>
     (call: Call, ...ids: string[]) =>
     // one that fails before it is sent rejects, as all others do
     async (...given: Given): Promise<any> =>
-      record(await call(requestOf(client, given, ids, part)));
+      record(await call(requestOf(client, given, ids, ...parts)));
   const lists =
     (call: Call, most: number, ...ids: string[]) =>
     (...given: Given): AsyncGenerator<any, void> =>
       rows(call as List, requestOf(client, given, ids, 'query'), most);
-  return { does: method(), asks: method('query'), sends: method('body'), lists };
+  return { does: method(), asks: method('query'), sends: method('body'), both: method('body', 'query'), lists };
 }

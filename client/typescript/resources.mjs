@@ -49,6 +49,10 @@ const RESOURCES = {
     changes: 'list_dataset_changes',
     runs: 'list_dataset_runs',
     health: 'get_dataset_health',
+    run: 'get_dataset_run',
+    acceptRun: 'accept_dataset_run',
+    rejectRun: 'reject_dataset_run',
+    exportRun: 'export_dataset_run',
   },
   endpoints: {
     about: 'Addresses that are called with events.',
@@ -74,6 +78,23 @@ const RESOURCES = {
     silence: 'silence_alert',
     delete: 'delete_alert',
   },
+  alertRules: {
+    about: 'When there is an alert.',
+    list: 'list_alert_rules',
+    get: 'get_alert_rule',
+    create: 'create_alert_rule',
+    preview: 'preview_alert_rule',
+    update: 'update_alert_rule',
+    delete: 'delete_alert_rule',
+  },
+  targets: {
+    about: 'Places that files of datasets are written to.',
+    list: 'list_targets',
+    get: 'get_target',
+    create: 'create_target',
+    update: 'update_target',
+    delete: 'delete_target',
+  },
   deadLetters: {
     about: 'Jobs that nothing could be made of.',
     list: 'list_dead_letters',
@@ -89,7 +110,14 @@ const RESOURCES = {
     delete: 'delete_site',
   },
   spiders: { about: 'What can crawl.', list: 'list_spiders' },
-  projects: { about: 'Projects whose spiders are deployed.', list: 'list_projects' },
+  projects: {
+    about: 'Projects whose spiders are deployed.',
+    list: 'list_projects',
+    versions: 'list_versions',
+    deploy: 'deploy_version',
+    activate: 'activate_version',
+    rollBack: 'roll_back_project',
+  },
   nodes: {
     about: 'Machines that crawl.',
     list: 'list_nodes',
@@ -172,12 +200,17 @@ function written(name, id) {
   }
   const body = resolved(bodyOf(operation));
   const query = parameters(operation, 'query');
-  const isNeeded = body.required?.length || query.some(({ required }) => required);
-  const part = operation.requestBody ? 'body' : query.length ? 'query' : undefined;
-  const given = part ? [`given${isNeeded ? '' : '?'}: NonNullable<${data}['${part}']>`] : [];
+  const isNeeded = !bodyOf(operation) || body.required?.length;
+  const given = [];
+  if (operation.requestBody) given.push(`body${isNeeded ? '' : '?'}: NonNullable<${data}['body']>`);
+  const isAsked = query.some(({ required }) => required);
+  // beside a body, what may be left out is for the function of this call
+  if (isAsked || (query.length && !operation.requestBody))
+    given.push(`query${isAsked ? '' : '?'}: NonNullable<${data}['query']>`);
   const declared = [...path, ...given, options].join(', ');
   const answer = [...new Set(answerOf(operation).map(typeOf))].join(' | ');
-  const how = { body: 'sends', query: 'asks' }[part] ?? 'does';
+  const [first = '', second] = given;
+  const how = second ? 'both' : first.startsWith('body') ? 'sends' : first ? 'asks' : 'does';
   return [`${comment('    ', operation)}    ${name}(${declared}): Promise<${answer}>;\n`, made(how)];
 }
 
@@ -210,7 +243,7 @@ export interface Resources {
 ${declared}}
 
 export function resources(client: Client): Resources {
-  const { does, asks, sends, lists } = methodsOf(client);
+  const { does, asks, sends, both, lists } = methodsOf(client);
   return {
 ${made}  };
 }

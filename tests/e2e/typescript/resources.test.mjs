@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { GatewayUnreachableError, InvalidAnswerError } from 'discoverybot-client';
+import { DiscoveryBotError, GatewayUnreachableError, InvalidAnswerError } from 'discoverybot-client';
 import { away, gateway, json } from './gateway.mjs';
 
 const asked = (request) => `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
@@ -58,6 +58,45 @@ test('an answer that is no object is an error of this package', async () => {
     const { client } = gateway([json(answer)]);
     for (const call of [client.jobs.get('1'), client.startCrawl({ spider: 'seo' }), client.waitForJob('1')]) await assert.rejects(call, InvalidAnswerError);
   }
+});
+
+test('rules, targets, runs and eggs have methods, too', async () => {
+  const { client, asked: requests } = gateway([json({ version: '1' })], { userId: 'ada' });
+  await client.datasets.acceptRun('p', 'r1', { new_normal: true });
+  await client.datasets.rejectRun('p', 'r1');
+  await client.alertRules.update('1', { name: 'new' });
+  await client.targets.get('1');
+  await client.projects.deploy('shop', new Blob(['egg']), { version: '1', wait: 60 });
+  assert.deepEqual(requests.map(asked), [
+    'POST /datasets/p/runs/r1/accept?user_id=ada&new_normal=true',
+    'POST /datasets/p/runs/r1/reject?user_id=ada',
+    'PATCH /alerts/rules/1?user_id=ada',
+    'GET /targets/1',
+    'POST /projects/shop/versions?version=1&wait=60',
+  ]);
+  assert.equal(await requests[4].text(), 'egg');
+});
+
+test('a crawl is waited for, and its failure is an error', async () => {
+  const job = { kind: 'job', job_id: '1', status: 'finished' };
+  const { client, asked: requests } = gateway([json({ job_id: '1' }, 202), json({ ...job, status: 'running' }), json(job)]);
+  assert.deepEqual(await client.crawl({ spider: 'seo' }), job);
+  assert.deepEqual(requests.map(asked), ['POST /crawl', 'GET /jobs/1?wait=0', 'GET /jobs/1?wait=30']);
+  const failed = gateway([json({ job_id: '1' }, 202), json({ ...job, status: 'error', message: 'it broke' })]);
+  await assert.rejects(failed.client.crawl({ spider: 'seo' }), { name: 'CrawlFailedError', message: 'job 1: error: it broke', job: { ...job, status: 'error', message: 'it broke' } });
+});
+
+test('changes are followed from a cursor on', async () => {
+  const { client, asked: requests } = gateway([json({ changes: [{ seq: 8 }], next: 8, pending: 0 }), away, json({ changes: [], next: 9, pending: 0 }), json({ changes: [{ seq: 10 }], next: 10, pending: 0 }), away]);
+  const found = [];
+  for await (const { seq } of client.followChanges('p', { since: 7 })) {
+    found.push(seq);
+    if (seq === 10) break;
+  }
+  assert.deepEqual(found, [8, 10]);
+  assert.deepEqual(requests.map((request) => new URL(request.url).searchParams.get('since')), ['7', '8', '8', '9']);
+  const gone = gateway([away]).client.followChanges('p', { timeout: 0.05 });
+  await assert.rejects(gone.next(), DiscoveryBotError);
 });
 
 test('its limits come last', async () => {
