@@ -112,8 +112,9 @@ class ItemsPage(BaseModel):
     next: str | None = Field(description="The value of `after` for the next page.")
 
 
-#: Of files, in OpenAPI. Generated clients take the first kind that they know for all: bytes.
-FILE_CONTENT = {
+#: Of files, in OpenAPI. No kind is named: generators type an answer by one of them, and prefer JSON.
+FILE_CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_CONTENT = {
     "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
     "application/json": {"schema": {"type": "object"}},
     "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"url":"https://example.com/"}\n'},

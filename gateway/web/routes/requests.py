@@ -38,7 +38,14 @@ from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.downloads import csv_encoder
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
-from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attachment, attempt_of
+from gateway.web.routes.items import (
+    FILE_CONTENT,
+    NEXT_HEADER,
+    REMOVED_HEADER,
+    SEARCHED_HEADER,
+    attachment,
+    attempt_of,
+)
 from gateway.web.schemas.types import QueryBoolean, RowsQuery, Text, Timestamp
 
 router = Router(tags=["jobs"])
@@ -154,14 +161,6 @@ _EXAMPLE = {
     "left_out": 0,
     "removed_at": None,
 }
-_FILE_CONTENT = {
-    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-    "application/x-ndjson": {
-        "schema": {"type": "string"},
-        "example": '{"url":"https://example.com/","status":200}\n',
-    },
-    "text/csv": {"schema": {"type": "string"}, "example": "url,status,ms\r\nhttps://example.com/,200,183\r\n"},
-}
 _SEARCHED = {
     SEARCHED_HEADER: {"description": "With `q`: how many more requests were looked at for this page.",
                       "schema": {"type": "integer"}},
@@ -184,7 +183,7 @@ _RESPONSES: Responses = {
 _FILE_RESPONSES: Responses = {
     200: {
         "description": "The requests, as the file that `format` names.",
-        "content": _FILE_CONTENT,
+        "content": FILE_CONTENT,
         "headers": _SENT,
     },
     **problems(404, 503),

@@ -106,14 +106,15 @@ ITEM_SCHEMA = "x-itemSchema"
 def event_content(events: tuple[Streamed, ...], example: str | None = None) -> dict[str, Any]:
     """A route's `content` for its event stream in the OpenAPI document.
 
-    Its `schema` is of the whole body, which is a text: a generated client reads the body by it.
+    Its `schema` takes anything: some generated clients read the whole body by it, which is a text, and others the
+    data of each event.
     """
     references = {one.event: _REFERENCE.format(model=one.schema) for one in events}
     item = {
         "oneOf": [{"$ref": reference} for reference in references.values()],
         "discriminator": {"propertyName": "event", "mapping": references},
     }
-    described = {"schema": {"type": "string"}, ITEM_SCHEMA: item}
+    described = {"schema": {}, ITEM_SCHEMA: item}
     return {EVENT_STREAM: {**described, "example": example} if example else described}
 
 
