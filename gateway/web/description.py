@@ -39,6 +39,7 @@ class DescribedAPI(FastAPI):
         components = document["components"]
         if is_new:
             _name_properties(components["schemas"])
+            _name_free_objects(components["schemas"])
         components["schemas"] = dict(
             sorted({**stream_schemas(), **_REFUSAL, **components["schemas"], **errors.schemas()}.items())
         )
@@ -136,6 +137,36 @@ def _name_properties(schema: Any) -> None:
     elif isinstance(schema, list):
         for inner in schema:
             _name_properties(inner)
+
+
+class _Free(NamedTuple):
+    """A kind of objects that have any fields."""
+
+    description: str
+    #: What the fields with such an object, or with several, are called.
+    fields: frozenset[str]
+
+
+#: By the schema's name. Without these, generators make a type for each field of each schema.
+_FREE = {
+    "ItemKey": _Free("The fields of an item that tell it from others.", frozenset({"key"})),
+    "JsonSchema": _Free("A JSON Schema.", frozenset({"item_schema", "params_schema"})),
+    "ScrapedItem": _Free("An item, as its spider has made it.", frozenset({"item", "items", "results"})),
+    "ScrapySettings": _Free("Settings of Scrapy or of a project, by name.", frozenset({"settings"})),
+    "SpiderParams": _Free("Parameters of a spider, by name.", frozenset({"params", "payload"})),
+}
+
+
+def _name_free_objects(schemas: dict[str, Any]) -> None:
+    named = {field: f"#/components/schemas/{name}" for name, free in _FREE.items() for field in free.fields}
+    properties = [(name, one) for of in schemas.values() for name, one in of.get("properties", {}).items()]
+    for name, schema in properties:
+        for one in (schema, schema.get("items", {}), *schema.get("anyOf", ())):
+            if one.get("additionalProperties") is True and name in named:
+                del one["type"], one["additionalProperties"]
+                one["$ref"] = named[name]
+    for name, free in _FREE.items():
+        schemas[name] = {"type": "object", "additionalProperties": True, "description": free.description}
 
 
 def _forbid_null(schema: dict[str, Any]) -> None:

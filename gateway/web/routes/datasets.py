@@ -352,8 +352,14 @@ async def get_dataset_health(
 @router.get(
     "/{name}/schema",
     summary="The JSON Schema of the items",
-    response_model=dict[str, Any],
-    responses={200: {"content": {SCHEMA_TYPE: {"schema": {"type": "object"}}}}, **problems(404, 503)},
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The schema.",
+            "content": {SCHEMA_TYPE: {"schema": {"$ref": "#/components/schemas/JsonSchema"}}},
+        },
+        **problems(404, 503),
+    },
 )
 @needs(Scope.READ, by_project=True)
 async def get_dataset_schema(

@@ -118,7 +118,10 @@ class LogLineView(BaseModel):
 
     id: str = Field(description="As in the log's stream: where the line ends.")
     start: int = Field(description="Byte at which the line begins.")
-    ts: str | None = None
+    ts: str | None = Field(
+        default=None,
+        description="When it was written, in ISO 8601. It is as in the line, so it may be no valid time.",
+    )
     level: str
     logger: str = Field(description="Empty for lines before the first that names its logger.")
     msg: str

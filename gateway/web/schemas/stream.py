@@ -24,7 +24,10 @@ class LogLineData(BaseModel):
     logger.
     """
 
-    ts: str | None = Field(default=None, description="When it was written, in UTC.")
+    ts: str | None = Field(
+        default=None,
+        description="When it was written, in ISO 8601. It is as in the line, so it may be no valid time.",
+    )
     level: str = Field(description="`DEBUG` to `CRITICAL`.")
     logger: str | None = None
     msg: str

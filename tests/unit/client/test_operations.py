@@ -232,8 +232,9 @@ class Described:
             jsonschema.Draft202012Validator(whole).validate(json.loads(request.content))
         status, answer = next(iter((int(s), a) for s, a in operation["responses"].items() if s < "3"))
         kinds = answer.get("content", {})
-        if "application/json" in kinds and "event-stream" not in request.headers.get("accept", ""):
-            return httpx2.Response(status, json=example(kinds["application/json"]["schema"]))
+        of_json = [content["schema"] for kind, content in kinds.items() if kind.endswith(("/json", "+json"))]
+        if of_json and "event-stream" not in request.headers.get("accept", ""):
+            return httpx2.Response(status, json=example(of_json[0]))
         if "text/event-stream" in kinds:
             event = b'id: 1-9\nevent: log\ndata: {"msg": "x", "level": "INFO"}\n\n'
             return httpx2.Response(status, content=event, headers={"Content-Type": "text/event-stream"})

@@ -489,6 +489,21 @@ def test_objects_with_names_of_a_pattern_say_what_their_values_are() -> None:
     assert _schemas()["Expect"]["properties"]["fields"]["propertyNames"]["maxLength"] == 100
 
 
+def test_objects_of_any_fields_have_names() -> None:
+    """A generated client has one type for all of a kind."""
+    nameless = {
+        f"{name}.{field}"
+        for name, schema in _schemas().items()
+        for field, of_field in schema.get("properties", {}).items()
+        for one in (of_field, of_field.get("items", {}), *of_field.get("anyOf", ()))
+        if one.get("additionalProperties") is True
+    }
+    # of one schema each
+    assert nameless == {"AttemptView.stats", "WholeDelivery.body"}
+    used = set(re.findall(r"'#/components/schemas/(\w+)'", str(document())))
+    assert {"ItemKey", "JsonSchema", "ScrapedItem", "ScrapySettings", "SpiderParams"} <= used
+
+
 def _at(schema: dict[str, Any], pointer: str) -> bool:
     name, _, rest = pointer.partition("/")
     if "$ref" in schema:
