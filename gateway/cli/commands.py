@@ -81,6 +81,8 @@ class Resource(NamedTuple):
     #: Its commands; the first one is the list.
     actions: tuple[ApiCommand, ...]
     cells: Mapping[str, Cell] = {}
+    #: Fields whose columns are left out if no record has them.
+    unless_empty: tuple[str, ...] = ()
     #: The name of its commands, if not that of the list.
     group: str | None = None
     #: Number of hexadecimal digits of an id, of which the first few are enough; 0 for names, which are given in full.
@@ -160,9 +162,14 @@ class Resource(NamedTuple):
         )  # fmt: skip
         return [ids, *self.filters, *action.bulk.options, _ALL, YES] if action.bulk else [ids]
 
+    def _columns_for(self, records: list[Record]) -> str:
+        absent = [name for name in self.unless_empty if all(one.get(name) is None for one in records)]
+        columns = self.columns.split(", ")
+        return ", ".join(one for one in columns if one.rpartition(" ")[2].partition(":")[0] not in absent)
+
     def print_list(self, answer: Record, more: str = "--limit", options: Record | None = None) -> None:
         if answer[self.name]:
-            out.print(new_table(self.columns, answer[self.name], **self.cells))
+            out.print(new_table(self._columns_for(answer[self.name]), answer[self.name], **self.cells))
         elif not answer.get("next"):
             said = {"limit", "project"} if "{project}" in self.empty else {"limit"}
             narrowed = given(**{**(options or {}), **dict.fromkeys(said)})

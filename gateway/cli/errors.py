@@ -10,7 +10,7 @@ from gateway.cli.options import AFTER, LIMIT, USER, moment, one_of, option
 from gateway.cli.terminal import Record, counted, listed, new_table, program
 
 _STYLES = {"open": "red", "resolved": "green", "ignored": "dim"}
-_ORDERS = ("last_seen", "count", "first_seen")
+_ORDERS = ("last_seen", "count", "first_seen", "oldest")
 _FILTERS = (
     option("project", "Only those of this project.", metavar="NAME"),
     option("spider", "Only those of this spider.", metavar="NAME"),
@@ -25,7 +25,7 @@ _FILTERS = (
     moment("new_since", "Only those that were first seen since then."),
     moment("until", "Only those that were first seen before then."),
     option(
-        "sort", "The order: last_seen, count or first_seen (oldest first).", metavar="HOW",
+        "sort", "last_seen, count, first_seen, or oldest: first since --since.", metavar="HOW",
         autocompletion=one_of(_ORDERS),
     ),
     USER,
@@ -58,8 +58,7 @@ def _shown(error: Record, _: Record) -> RenderableType:
         f"{counted(error['runs_since'], 'run')} without it since",
         "example": example["text"],
         "page": example["url"],
-        "log": f"{program()} logs {example['job_id'][:8]} --level ERROR"
-        + (f" (the line at {example['position']})" if example["position"] else ""),
+        "log": f"{program()} logs {example['job_id'][:8]} --level ERROR",
     }
     lines = [Text(error["title"], style="bold")]
     lines += [Text(f"{name:<10} {value}") for name, value in facts.items() if value]
@@ -78,13 +77,15 @@ ERRORS = Resource(
     digits=32,
     about="Errors of all runs, grouped by their cause.",
     columns="ERROR error_id:id, STATE state, >COUNT count, 1>RUNS runs, 2SINCE since, LAST SEEN last_seen, "
-    "*SPIDER spider, *WHAT title",
+    "FIRST SINCE THEN first_since, *SPIDER spider, *WHAT title",
     empty="no errors",
+    unless_empty=("first_since",),
     cells={
         "state": _state,
         "spider": _spider,
         "since": _since,
         "last_seen": lambda error: listed(error["last_seen"]["at"]),
+        "first_since": lambda error: listed(error["first_since"]["at"]) if error.get("first_since") else "-",
     },
     actions=(
         ApiCommand("list", "GET /errors", "The errors that were seen last.", options=(*_FILTERS, LIMIT, AFTER)),

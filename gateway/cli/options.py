@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from functools import wraps
 from getpass import getpass
 from inspect import Parameter, Signature
@@ -223,8 +223,10 @@ def _zone(text: str | None) -> str | None:
 
 _AGO = re.compile(r"([0-9]{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-#: Days by name, and how many days ago they began.
-_DAYS = {"today": 0, "yesterday": 1}
+#: `yesterday`, `yesterday 18:00`, `18:00`.
+_DAY_AND_CLOCK = re.compile(r"(today|yesterday)?(?:(?:(?<=y)[ T])?([01]?[0-9]|2[0-3]):([0-5][0-9]))?", re.IGNORECASE)
+#: The last night begins at this time of yesterday, as in the console.
+_LAST_NIGHT = "yesterday 18:00"
 
 
 def moment(name: str, about: str) -> Parameter:
@@ -233,19 +235,32 @@ def moment(name: str, about: str) -> Parameter:
     def read(text: str | None) -> str | None:
         return read_moment(text, f"--{name}")
 
-    return option(name, about, metavar="TIME|2h|today", callback=read)
+    return option(name, about, metavar="TIME|2h|last-night", callback=read)
 
 
 def read_moment(text: str | None, option: str) -> str | None:
-    """As `read_time`; or how long ago it was, `2h`; or the beginning of a day by this machine's clock, `yesterday`.
-    Raises `BadParameter`.
+    """As `read_time`; or how long ago it was, `2h`; or a time by this machine's clock: `yesterday` (its beginning),
+    `yesterday 18:00`, `18:00` (the last one), `last-night` (from 18:00 of yesterday). Raises `BadParameter`.
     """
-    if text and (days := _DAYS.get(text.strip().lower())) is not None:
-        # a date has no offset: midnight's own is found, even if the clocks have changed since
-        text = (utc_now().astimezone().date() - timedelta(days=days)).isoformat()
+    text = text and _by_the_clock(text.strip(), utc_now().astimezone())
     if text and (ago := _AGO.fullmatch(text.strip())):
         return (utc_now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat(timespec="milliseconds")
-    return read_time(text, option, "2h, for two hours ago, today, yesterday, ")
+    return read_time(text, option, "2h, for two hours ago, last-night, yesterday, 18:00, yesterday 18:00, ")
+
+
+def _by_the_clock(text: str, now: datetime) -> str:
+    """A day by its name, or a time of a day, as a local time without an offset, so that the offset of that day is
+    found, even if the clocks have changed since. Another text stays as it is.
+    """
+    said = _LAST_NIGHT if text.lower().replace(" ", "-") == "last-night" else text
+    found = _DAY_AND_CLOCK.fullmatch(said)
+    if not said or found is None:
+        return text
+    day, hour, minute = found.groups()
+    at = datetime.combine(now.date(), time(int(hour or 0), int(minute or 0)))
+    if (day or "").lower() == "yesterday" or (day is None and at > now.replace(tzinfo=None)):
+        at -= timedelta(days=1)
+    return at.isoformat()
 
 
 def read_time(text: str | None, option: str, before: str = "") -> str | None:

@@ -138,6 +138,12 @@ class ErrorGroup(Counting, extra="ignore"):
         is_back = any(one.is_back and one.job_id == job_id for one in self.recent)
         return ErrorGroupMark.BACK if is_back else ErrorGroupMark.KNOWN
 
+    def first_since(self, moment: datetime) -> ErrorRun | None:
+        """The first run with it that ended at this moment or later, among those that the group still knows."""
+        return min(
+            (one for one in (self.first, *self.recent) if one.at >= moment), key=lambda one: one.at, default=None
+        )
+
     def names(self, job_id: str) -> bool:
         """Whether the group still knows the run: the first one, and the last `RUNS_KEPT`."""
         return self.first.job_id == job_id or any(one.job_id == job_id for one in self.recent)

@@ -289,6 +289,11 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
             return found, None
         return found[:limit], order.cursor(found[limit - 1].model_dump(by_alias=True))
 
+    def oldest(self, wanted: ErrorFilter, since: datetime, limit: int) -> list[ErrorGroup]:
+        """Those that came first since then, the first one first: of the `MOST_OF_SPIDER` that were seen last."""
+        found, _ = self.page(wanted, MOST_OF_SPIDER, None)
+        return sorted(found, key=lambda one: ((one.first_since(since) or one.last).at, one.id))[:limit]
+
     def _search(
         self, wanted: ErrorFilter, query: Document, order: ErrorOrder, limit: int
     ) -> tuple[list[ErrorGroup], str | None]:

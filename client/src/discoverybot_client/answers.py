@@ -1140,6 +1140,8 @@ class ErrorGroupRecord(Record):
     """When it was first seen."""
     last_seen: ErrorGroupRun
     """When it was last seen."""
+    first_since: ErrorGroupRun | None
+    """In a list with `since`: the first run since then with it, of the last 50 with it."""
     runs: int
     """How many runs have had it."""
     count: int

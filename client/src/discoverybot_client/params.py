@@ -592,9 +592,10 @@ class ErrorFilters(TypedDict, total=False):
     """Only what was first seen before this time."""
     q: str | None
     """Only with this text in the name, message or place."""
-    sort: Literal["last_seen", "count", "first_seen"] | None
+    sort: Literal["last_seen", "count", "first_seen", "oldest"] | None
     """What comes first: what was seen last, what occurred most often, or what was seen for the first time
-    before all others.
+    before all others. `oldest`: what came first since `since` (`first_since`); this is one page, of the
+    1,000 errors that were seen last.
     """
     limit: int | None
     """The size of a page."""

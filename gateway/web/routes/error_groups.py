@@ -59,10 +59,15 @@ def list_error_groups(query: Annotated[ErrorsQuery, Query()], parts: Parts, call
     store = parts[ErrorGroupStore]
     with mongo_errors():
         wanted = caller.limited(query.to_filter(), query.user_id)
-        found, following = store.page(wanted, query.limit, query.after, ErrorOrder(query.sort))
+        if query.sort == "oldest" and query.since:
+            found, following = store.oldest(wanted, query.since, query.limit), None
+        else:
+            order = ErrorOrder.FIRST_SEEN if query.sort == "oldest" else ErrorOrder(query.sort)
+            found, following = store.page(wanted, query.limit, query.after, order)
         gone = store.gone(found)
-    since = day_of(parts.clock()) - timedelta(days=GONE_DAYS - 1)
-    return ErrorGroupPage(errors=[ErrorGroupView.of(one, gone[one.id], since) for one in found], next=following)
+    days = day_of(parts.clock()) - timedelta(days=GONE_DAYS - 1)
+    shown = [ErrorGroupView.of(one, gone[one.id], days, query.since) for one in found]
+    return ErrorGroupPage(errors=shown, next=following)
 
 
 @router.get("/errors/{error_id}", summary="An error across runs", responses=problems(404, 503))

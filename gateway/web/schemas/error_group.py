@@ -40,6 +40,7 @@ _ERROR: JsonDict = {
     "state": "open",
     "first_seen": _SEEN,
     "last_seen": _SEEN,
+    "first_since": None,
     "runs": 3,
     "count": 36,
     "days": [{"day": "2027-06-01", "runs": 3, "count": 36}],
@@ -128,6 +129,9 @@ class ErrorGroupView(_What, json_schema_extra={"examples": [_ERROR]}):
     state: ErrorGroupState
     first_seen: ErrorGroupRunView
     last_seen: ErrorGroupRunView
+    first_since: ErrorGroupRunView | None = Field(
+        description="In a list with `since`: the first run since then with it, of the last 50 with it."
+    )
     runs: int = Field(description="How many runs have had it.")
     count: int = Field(description="How often it occurred in all of them.")
     days: list[ErrorGroupDayView] = Field(
@@ -144,15 +148,19 @@ class ErrorGroupView(_What, json_schema_extra={"examples": [_ERROR]}):
     example: ErrorGroupExampleView
 
     @classmethod
-    def of(cls, group: ErrorGroup, gone: Gone, since: datetime | None = None) -> Self:
-        """The view of a group; `days` begin at `since`."""
-        first = f"{since:%Y-%m-%d}" if since else ""
+    def of(
+        cls, group: ErrorGroup, gone: Gone, days_since: datetime | None = None, since: datetime | None = None
+    ) -> Self:
+        """The view of a group. `since`: the beginning of what is asked for."""
+        first = f"{days_since:%Y-%m-%d}" if days_since else ""
+        again = group.first_since(since) if since else None
         resolved = group.resolved
         return cls(
             **what_of(group.id, group),
             **group.model_dump(include={"user_id", "project", "spider", "state", "runs", "count"}),
             first_seen=ErrorGroupRunView.of(group.first),
             last_seen=ErrorGroupRunView.of(group.last),
+            first_since=ErrorGroupRunView.of(again) if again else None,
             days=[ErrorGroupDayView(day=date.fromisoformat(day), **vars(one)) for day, one in group.days.items()
                   if day >= first],
             runs_since=gone.runs,
@@ -208,10 +216,11 @@ class ErrorsFilter(QueryModel):
 
 
 class ErrorsQuery(ErrorsFilter):
-    sort: Literal["last_seen", "count", "first_seen"] = Field(
+    sort: Literal["last_seen", "count", "first_seen", "oldest"] = Field(
         default="last_seen",
         description="What comes first: what was seen last, what occurred most often, or what was seen for the first "
-        "time before all others.",
+        "time before all others. `oldest`: what came first since `since` (`first_since`); this is one page, of the "
+        "1,000 errors that were seen last.",
     )
     limit: int = Field(default=50, ge=1, le=200, description="The size of a page.")
     after: Cursor | None = Field(default=None, description="The `next` of the previous page, with the same `sort`.")

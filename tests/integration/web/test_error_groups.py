@@ -190,3 +190,15 @@ def test_a_deleted_job_stays_in_the_groups_and_its_own_errors_go(shop: Shop) -> 
     assert shop.client.get(f"/jobs/{job.id}/errors").status_code == 404
     assert not AttemptErrorStore(shop.database).of_jobs([job.id])
     assert shop.list()[0]["runs"] == 1
+
+
+def test_what_came_first_in_a_night_comes_first(shop: Shop) -> None:
+    old, new = found_error("no price"), found_error("no stock", name="KeyError")
+    shop.run(old, ago=30)
+    shop.run(new, ago=9)
+    again = shop.run(old, ago=6)
+    shop.run(old, new, ago=2)
+    night = {"since": to_iso(utc_now() - 8 * HOUR), "sort": "oldest"}
+    assert shop.list(**night)[0]["first_since"]["job_id"] == again.id
+    assert len(shop.list(**night)) == 2
+    assert [one["first_since"] for one in shop.list(sort="oldest")] == [None, None]

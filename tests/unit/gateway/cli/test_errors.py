@@ -43,7 +43,6 @@ def test_one_error_is_shown_with_its_example_and_runs(gateway: StandIn, run: Run
         "no price on page 7",
         "2027-06-01 09:03 2.0",
         "https://a.example/7",
-        "1-20480",
         "new",
         "36 times in 3 runs, ",
         "discoverybot logs ",
@@ -65,3 +64,15 @@ def test_errors_are_resolved_reopened_and_ignored(gateway: StandIn, run: Run) ->
         {"state": "open"},
         {"state": "ignored"},
     ]
+
+
+def test_the_first_error_of_last_night_is_found(gateway: StandIn, run: Run) -> None:
+    again = {**SEEN, "at": "2027-06-01T03:12:00.000Z"}
+    gateway.says("GET /errors", Answer(200, {"errors": [{**ERROR, "first_since": again}], "next": None}))
+    done = run("errors", "list", "--since", "last-night", "--sort", "oldest", TZ="UTC")
+    assert done.returncode == 0, done.stderr
+    assert "FIRST SINCE THEN" in done.stdout
+    assert "2027-06-01 03:12" in done.stdout
+    assert "T18%3A00%3A00%2B00%3A00&sort=oldest" in gateway.asked("/errors")[0].query
+    gateway.says("GET /errors", Answer(200, {"errors": [{**ERROR, "first_since": None}], "next": None}))
+    assert "FIRST SINCE THEN" not in run("errors").stdout

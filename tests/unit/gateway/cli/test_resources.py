@@ -104,8 +104,13 @@ def test_that_nothing_matches_is_another_thing_than_that_there_is_nothing(gatewa
     ("2027-06-14T22:30:00Z", "Yesterday", "2027-06-14T00:00:00+02:00"),
     # the clocks went forward at two
     ("2027-03-28T09:00:00Z", "today", "2027-03-28T00:00:00+01:00"),
+    ("2027-06-15T07:00:00Z", "last-night", "2027-06-14T18:00:00+02:00"),
+    ("2027-06-15T07:00:00Z", "yesterday 9:30", "2027-06-14T09:30:00+02:00"),
+    ("2027-06-15T07:00:00Z", "today 07:15", "2027-06-15T07:15:00+02:00"),
+    ("2027-06-15T07:00:00Z", "08:00", "2027-06-15T08:00:00+02:00"),
+    ("2027-06-15T07:00:00Z", "18:00", "2027-06-14T18:00:00+02:00"),
 ])  # fmt: skip
-def test_a_day_begins_at_midnight_of_this_machine(
+def test_days_and_times_of_a_day_are_by_this_machines_clock(
     monkeypatch: pytest.MonkeyPatch, now: str, since: str, begins: str
 ) -> None:
     monkeypatch.setenv("TZ", "Europe/Paris")
