@@ -218,14 +218,16 @@ def requests(
         err.print("more: --limit, or all of them with --output FILE", style="dim")
 
 
-_FIELDS = "*FIELD name, >FILLED share, >BEFORE share_before, TYPES types, 1*EXAMPLE example"
+_FIELDS = "*FIELD name, >FILLED share, >BEFORE share_before, 1LOWER SINCE lower_since, TYPES types, 2*EXAMPLE example"
+_TIDY_FIELDS = _FIELDS.replace("1LOWER SINCE lower_since, ", "")
 
 
 @taking(JOBS.parameter("job_id"), JSON, URL)
 def fields(*, job_id: str, as_json: bool, url: str | None) -> None:
     """How full each field of a crawl's items is, and was in earlier runs. This shows which field broke."""
     api = Api(gateway_url(url))
-    path, counted = f"/jobs/{JOBS.find(api, job_id)}/fields", -1
+    job_id, counted = JOBS.find(api, job_id), -1
+    path = f"/jobs/{job_id}/fields"
     answer = api.get(path, compare="runs")
     # the gateway counts for a few seconds per call
     while counted < answer["counted"] < answer["items"]:
@@ -233,9 +235,48 @@ def fields(*, job_id: str, as_json: bool, url: str | None) -> None:
     if as_json:
         print_json(answer)
     elif answer["fields"]:
-        out.print(new_table(_FIELDS, answer["fields"], share=_filled, share_before=_filled_before, types=_types))
+        _print_fields(api, answer)
     else:
         err.print("its items were removed: their retention time was over" if answer["removed_at"] else "no items yet")
+
+
+def _print_fields(api: Api, answer: Record) -> None:
+    since, back = _lower_since(api, answer) if any(one["lower"] for one in answer["fields"]) else ({}, "")
+    out.print(
+        new_table(
+            _FIELDS if since else _TIDY_FIELDS,
+            answer["fields"],
+            share=_filled,
+            share_before=_filled_before,
+            types=_types,
+            lower_since=lambda field: since.get(field["name"], ""),
+        )
+    )
+    if not answer["runs"]:
+        err.print("there is nothing before: no earlier run of the same crawl that you may see ended well")
+    if back:
+        err.print(back, soft_wrap=True)
+
+
+def _lower_since(api: Api, answer: Record) -> tuple[dict[str, str], str]:
+    """By field: the run since which it is lower, with its version and time. And how to go back, if a new version came
+    with that run.
+    """
+    job = api.get(f"/jobs/{answer['job_id']}")
+    project, spider = (quote(job["spec"][name], safe="") for name in ("project", "spider"))
+    found = api.get(f"/spiders/{project}/{spider}/fields", schedule_id=job["schedule_id"])
+    runs = {run["job_id"]: place for place, run in enumerate(found["runs"])}
+    since, is_new = dict[str, str](), False
+    for one in found["fields"]:
+        place = runs.get(one["lower_since"], 0)
+        # the spider's newest runs may be of another crawl than this one
+        if place and place <= runs.get(answer["job_id"], -1):
+            run, before = found["runs"][place], found["runs"][place - 1]
+            said = (run["job_id"][:8], run["version"], run["finished_at"] and listed(run["finished_at"]))
+            since[one["name"]] = ", ".join(filter(None, said))
+            is_new |= run["version"] is not None and run["version"] != before["version"]
+    back = f"to go back: {program()} projects rollback {shlex.quote(job['spec']['project'])}"
+    return since, back if is_new else ""
 
 
 def _filled(field: Record) -> Text:

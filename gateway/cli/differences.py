@@ -37,7 +37,8 @@ def compare(*, job_id: str, other: str | None, as_json: bool, url: str | None, *
         print_json(answer)
         return
     if answer["other_job_id"] is None:
-        err.print("there is no run before it that ended well: name one to compare it with")
+        words = "there is no earlier run of the same crawl that you may see and that ended well"
+        err.print(f"{words}: name one to compare it with", soft_wrap=True)
         return
     if answer["differences"]:
         cells: dict[str, Cell] = {"type": _change, "item": _key_or_item, "different": _what_differs}

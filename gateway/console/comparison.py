@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from fastapi import Query, Request, Response
 from pydantic import Field
 
-from gateway.access.keys import Scope
+from gateway.access.keys import Caller, Scope
 from gateway.console.formats import duration
 from gateway.console.job_view import RunRow, pretty, runs
 from gateway.console.pages import Pages, page
@@ -17,7 +17,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import JobStore
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import needs
+from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.differences import DifferencesQuery, get_item_differences
@@ -53,10 +53,12 @@ class Beside(NamedTuple):
 
 @router.page("/console/jobs/{job_id}/compare")
 @needs(Scope.READ)
-def compare_page(request: Request, job_id: JobId, query: Annotated[CompareQuery, Query()], parts: Parts) -> Response:
+def compare_page(
+    request: Request, job_id: JobId, query: Annotated[CompareQuery, Query()], parts: Parts, caller: Called
+) -> Response:
     with mongo_errors():
         now = parts[AttemptStore].complete(parts[JobStore].get(job_id))
-        before = _other(now, query.job_id, parts)
+        before = _other(now, query.job_id, parts, caller)
     if before is None:
         return page(request, "job/compare.html", now=now, before=None)
     new, old = runs([now, before], parts.clock()).rows
@@ -67,7 +69,7 @@ def compare_page(request: Request, job_id: JobId, query: Annotated[CompareQuery,
         before=before,
         figures=list(_figures(before, now, old, new)),
         asked=list(_asked(before, now)),
-        fields=list(_fields(before, now, parts)),
+        fields=list(_fields(before, now, parts, caller)),
         stats=list(_stats(before, now)),
     )
 
@@ -75,18 +77,20 @@ def compare_page(request: Request, job_id: JobId, query: Annotated[CompareQuery,
 @router.page("/console/jobs/{job_id}/compare/items")
 @needs(Scope.READ)
 def compare_items(
-    request: Request, job_id: JobId, query: Annotated[CompareItemsQuery, Query()], parts: Parts
+    request: Request, job_id: JobId, query: Annotated[CompareItemsQuery, Query()], parts: Parts, caller: Called
 ) -> Response:
     """The part of the page with the items. It is loaded separately, because reading them takes seconds."""
     asked = DifferencesQuery(other_job_id=query.job_id, key=query.key.strip() or None)
-    return page(request, "job/compare_items.html", found=get_item_differences(job_id, asked, parts), asked=query)
+    return page(
+        request, "job/compare_items.html", found=get_item_differences(job_id, asked, parts, caller), asked=query
+    )
 
 
-def _other(now: Job, other: str | None, parts: GatewayParts) -> Job | None:
+def _other(now: Job, other: str | None, parts: GatewayParts, caller: Caller) -> Job | None:
     """The job with this id. Without an id: the last earlier run of the same schedule or request that ended well."""
     if other is not None:
         return parts[AttemptStore].complete(parts[JobStore].get(other))
-    return next(iter(parts[JobQueries].runs_before(now, 1)), None)
+    return next(iter(parts[JobQueries].runs_before(now, 1, of_all_users=caller.user_id is None)), None)
 
 
 def _figures(before: Job, now: Job, old: RunRow, new: RunRow) -> Iterator[Beside]:
@@ -112,10 +116,11 @@ def _asked(before: Job, now: Job) -> Iterator[Beside]:
             yield Beside(name, pretty(left.get(name)) or "–", pretty(right.get(name)) or "–", differs=True)
 
 
-def _fields(before: Job, now: Job, parts: GatewayParts) -> Iterator[Beside]:
+def _fields(before: Job, now: Job, parts: GatewayParts, caller: Caller) -> Iterator[Beside]:
     """How full each field is in both runs, and the types of its values."""
     left, right = (
-        {field.name: field for field in read_fields(parts, one.id, FieldsQuery()).fields} for one in (before, now)
+        {field.name: field for field in read_fields(parts, one.id, FieldsQuery(), caller).fields}
+        for one in (before, now)
     )
     for name in dict.fromkeys([*right, *left]):
         old, new = left.get(name), right.get(name)

@@ -36,9 +36,9 @@ _ROWS, _SECONDS = 50, 1.0
 
 @router.page("/console/jobs/{job_id}/notable")
 @needs(Scope.READ)
-def notable(request: Request, job_id: JobId, parts: Parts) -> Response:
+def notable(request: Request, job_id: JobId, parts: Parts, caller: Called) -> Response:
     """A part of the head of a job that is over: the fields with fewer values than before, and the slowest request."""
-    fields = read_fields(parts, job_id, FieldsQuery(compare="runs"))
+    fields = read_fields(parts, job_id, FieldsQuery(compare="runs"), caller)
     slowest, _ = read_requests(parts, job_id, RequestsQuery(sort="-ms", limit=1))
     return page(
         request,

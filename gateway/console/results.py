@@ -13,7 +13,7 @@ from gateway.console.pages import Pages, page
 from gateway.contract.written_files import MAX_NAME
 from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
 from gateway.schedules.store import JobOrSchedule
-from gateway.web.authorisation import needs
+from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.fields import FieldsQuery, get_job_fields
 from gateway.web.routes.files import FilesQuery, FileView, list_job_files
@@ -52,9 +52,9 @@ def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 @router.page("/console/jobs/{job_id}/fields")
 @needs(Scope.READ)
-async def fields_part(request: Request, job_id: JobId, parts: Parts) -> Response:
+async def fields_part(request: Request, job_id: JobId, parts: Parts, caller: Called) -> Response:
     """A part of the items' tab. It is loaded separately, because the first count takes a while."""
-    found = await get_job_fields(job_id, FieldsQuery(compare="runs"), parts)
+    found = await get_job_fields(job_id, FieldsQuery(compare="runs"), parts, caller)
     job = await parts.threads.run(parts[JobOrSchedule].job, job_id)
     return page(request, "job/fields.html", found=found, job=job)
 

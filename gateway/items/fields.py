@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from statistics import median
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -235,9 +236,8 @@ def compare(counts: FieldCounts, before: Sequence[FieldCounts]) -> list[FieldFac
     """The fields of `counts`, followed by those that only earlier runs had."""
     known = dict(counts)
     missing = {path: FieldCount() for run in before for path, one in run if path not in known and one.filled}
-    items_before = sum(run.items for run in before)
     return [
-        FieldFacts(path, count, _share(count.filled, counts.items), _share_before(path, before, items_before))
+        FieldFacts(path, count, _share(count.filled, counts.items), _share_before(path, before))
         for path, count in (*counts, *missing.items())
     ]
 
@@ -246,5 +246,7 @@ def _share(filled: int, items: int) -> float:
     return filled / items if items else 0.0
 
 
-def _share_before(path: Path, before: Sequence[FieldCounts], items: int) -> float | None:
-    return sum(run.filled(path) for run in before) / items if items else None
+def _share_before(path: Path, before: Sequence[FieldCounts]) -> float | None:
+    """The median, which one broken run among the earlier ones does not lower."""
+    shares = [_share(run.filled(path), run.items) for run in before if run.items]
+    return median(shares) if shares else None

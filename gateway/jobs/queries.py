@@ -468,15 +468,22 @@ class JobQueries:
         query = {"schedule_id": schedule_id, **_DECIDED}
         return self._documents.optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
 
-    def runs_before(self, job: Job, limit: int) -> list[Job]:
+    def runs_before(self, job: Job, limit: int, *, of_all_users: bool = False) -> list[Job]:
         """The last runs before the job that ended well, newest first: runs of the same schedule, or, if the job has
-        none, the user's crawls with the same spider, start URLs and parameters. Their versions may differ, so that a
-        new version can be compared with the one before. It reads at most a few times `limit` runs.
+        none, the user's crawls with the same spider, start URLs and parameters; or those of all users. Their versions
+        may differ, so that a new version can be compared with the one before. It reads at most a few times `limit`
+        runs.
         """
-        same = _same(job) if job.schedule_id else _same_spider(job)
-        query = {**same, **_DECIDED, "created_at": {"$lt": job.created_at}}
-        found = self._documents.find(query, _RUNS_READ * limit, NEWEST_FIRST)
-        good = [run for run in found if run.status in GOOD_STATUSES]
+        kinds = [_same(job)] if job.schedule_id else [_same_spider(job)]
+        if of_all_users and not job.schedule_id:
+            # besides the user's own, which many crawls of others could otherwise push out of what is read
+            kinds.append({name: value for name, value in _same_spider(job).items() if name != "user_id"})
+        found = dict[str, Job]()
+        for same in kinds:
+            query = {**same, **_DECIDED, "created_at": {"$lt": job.created_at}}
+            found |= {run.id: run for run in self._documents.find(query, _RUNS_READ * limit, NEWEST_FIRST)}
+        latest = sorted(found.values(), key=lambda run: (run.created_at, run.id), reverse=True)
+        good = [run for run in latest if run.status in GOOD_STATUSES]
         return [run for run in good if job.schedule_id or _asked(run) == _asked(job)][:limit]
 
     def that_asked(self, host: str) -> tuple[set[SpiderOfProject], set[str]]:

@@ -1526,7 +1526,7 @@ class CoveredField(Record):
     example: str | None
     """The first value that is not empty, as JSON; cut if it is long."""
     share_before: float | None
-    """The share in the runs before; null if none is known."""
+    """The median of the shares in the runs before; null if none is known."""
     lower: bool
     """Whether the share is lower than before by more than 5 percentage points."""
 

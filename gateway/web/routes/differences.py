@@ -18,7 +18,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import needs
+from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
@@ -34,7 +34,7 @@ class DifferencesQuery(QueryModel):
     other_job_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = Field(
         default=None,
         description="The run that it is compared with; by default the last one before it that ended well, of the "
-        "same schedule or request.",
+        "same schedule or request; of any user, for a caller who sees all.",
     )
     key: Annotated[Text, Field(min_length=1, max_length=500)] | None = Field(
         default=None,
@@ -116,7 +116,9 @@ _RESPONSES: Responses = problems(404, 503)
 
 @router.get("/jobs/{job_id}/differences", summary="What is new or gone since another run", responses=_RESPONSES)
 @needs(Scope.READ)
-def get_item_differences(job_id: JobId, query: Annotated[DifferencesQuery, Query()], parts: Parts) -> ItemDifferences:
+def get_item_differences(
+    job_id: JobId, query: Annotated[DifferencesQuery, Query()], parts: Parts, caller: Called
+) -> ItemDifferences:
     """Compares the items of both runs by a key, without a dataset. Nothing is kept. An answer takes a few seconds at
     most. The items of a run that goes on are compared as far as they have come.
     """
@@ -124,7 +126,7 @@ def get_item_differences(job_id: JobId, query: Annotated[DifferencesQuery, Query
     other = parts[JobOrSchedule].job(query.other_job_id) if query.other_job_id else None
     with mongo_errors():
         if job is not None and query.other_job_id is None:
-            other = next(iter(parts[JobQueries].runs_before(job, 1)), None)
+            other = next(iter(parts[JobQueries].runs_before(job, 1, of_all_users=caller.user_id is None)), None)
         key = _key(job, query.key, parts)
         if job is None or other is None:
             return _view(job, None, key, ComparedItems(SeenItems(is_whole=True), SeenItems(is_whole=True)))

@@ -9,7 +9,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
-from gateway.access.keys import Scope
+from gateway.access.keys import Caller, Scope
 from gateway.items.coverage import FieldOverRuns, MissingFields, MissingOn, over_runs
 from gateway.items.fields import FieldCounting, FieldFacts, compare
 from gateway.items.items import ItemStore
@@ -39,7 +39,7 @@ class FieldsQuery(QueryModel):
     compare: Literal["runs"] | None = Field(
         default=None,
         description=f"With the last {RUNS_BEFORE} runs of the same schedule, or of the same request if it has none, "
-        "that ended well before this one.",
+        "that ended well before this one; of all users, for a caller who sees these.",
     )
 
 
@@ -52,7 +52,9 @@ class FieldView(BaseModel):
     share: float = Field(description="`filled` among the items that were counted; from 0 to 1.")
     types: dict[str, int] = Field(description="How many values are of each type; types as in JSON Schema.")
     example: str | None = Field(description="The first value that is not empty, as JSON; cut if it is long.")
-    share_before: float | None = Field(description="The share in the runs before; null if none is known.")
+    share_before: float | None = Field(
+        description="The median of the shares in the runs before; null if none is known."
+    )
     lower: bool = Field(description="Whether the share is lower than before by more than 5 percentage points.")
 
     @classmethod
@@ -145,14 +147,16 @@ _RESPONSES: Responses = {
     "/jobs/{job_id}/fields", tags=["jobs"], summary="How full the fields of its items are", responses=_RESPONSES
 )
 @needs(Scope.READ)
-async def get_job_fields(job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts) -> FieldsView:
+async def get_job_fields(
+    job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts, caller: Called
+) -> FieldsView:
     """The top-level fields of the items so far, and the fields of objects in them: at most 300. One answer counts for
     up to three seconds. What was counted is kept, so that the next answer goes on from there.
     """
-    return await parts.threads.run(read_fields, parts, job_id, query)
+    return await parts.threads.run(read_fields, parts, job_id, query, caller)
 
 
-def read_fields(parts: GatewayParts, job_id: str, query: FieldsQuery) -> FieldsView:
+def read_fields(parts: GatewayParts, job_id: str, query: FieldsQuery, caller: Caller) -> FieldsView:
     """Raises `JobNotFoundError`, `InvalidRequestError`."""
     job = parts[JobOrSchedule].job(job_id)
     if job is None:
@@ -160,12 +164,12 @@ def read_fields(parts: GatewayParts, job_id: str, query: FieldsQuery) -> FieldsV
             job_id=None, attempt=None, items=0, counted=0, fields=[], more_fields=False, runs=[], removed_at=None
         )
     with mongo_errors():
-        return _fields(parts, job, query)
+        return _fields(parts, job, query, of_all_users=caller.user_id is None)
 
 
-def _fields(parts: GatewayParts, job: Job, query: FieldsQuery) -> FieldsView:
+def _fields(parts: GatewayParts, job: Job, query: FieldsQuery, *, of_all_users: bool) -> FieldsView:
     attempt = attempt_of(job, query.attempt) or 0
-    before = parts[JobQueries].runs_before(job, RUNS_BEFORE) if query.compare else []
+    before = parts[JobQueries].runs_before(job, RUNS_BEFORE, of_all_users=of_all_users) if query.compare else []
     counts, *counts_before = parts[FieldCounting].of(
         [(job.id, attempt), *((run.id, attempt_of(run, None) or 0) for run in before)]
     )

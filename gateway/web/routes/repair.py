@@ -111,11 +111,11 @@ def get_repair_bundle(job_id: JobId, parts: Parts, caller: Called) -> RepairBund
     if job is None or not job.is_final:
         raise ConflictError("there is nothing to mend before the run has ended")
     with mongo_errors():
-        before = next(iter(parts[JobQueries].runs_before(job, 1)), None)
+        before = next(iter(parts[JobQueries].runs_before(job, 1, of_all_users=caller.user_id is None)), None)
         before = before and parts[AttemptStore].complete(parts[JobStore].get(before.id))
     pages, _ = read_requests(parts, job.id, RequestsQuery(failed=True, limit=MOST_PAGES))
     errors = list_job_error_groups(job.id, parts)
-    fields = [one for one in read_fields(parts, job.id, FieldsQuery(compare="runs")).fields if one.lower]
+    fields = [one for one in read_fields(parts, job.id, FieldsQuery(compare="runs"), caller).fields if one.lower]
     source, missing = _source(job, caller, parts)
     found = advice(job)
     last = job.current.exit if job.current else None

@@ -99,15 +99,17 @@ def test_a_run_is_compared_with_those_before_it(
     gateway: httpx2.Client, items: ItemStore, keep: Keep, same: str
 ) -> None:
     runs_of, now = {same: new_job_id()}, utc_now()
+    # other tests have run the same spider
+    own = make_job().spec.model_copy(update={"start_urls": (f"https://{new_job_id()}.example/",)})
     for hours, status, price in ((4, "finished", 1), (3, "error", None), (2, "partial", 1), (-1, "finished", None)):
         # by a version of its own: a new one is what breaks fields
-        spec = make_job().spec.model_copy(update={"version": str(hours)})
+        spec = own.model_copy(update={"version": str(hours)})
         run = keep(ended(**runs_of, status=status, created_at=now - timedelta(hours=hours), spec=spec))
         put(items, run, [{"url": "a", "price": price, "gone": "x"}])
     elsewhere = make_job().spec.model_copy(update={"start_urls": ("https://example.com/elsewhere",)})
     other = runs_of if same == "user_id" else {}
     put(items, keep(ended(**other, created_at=now - timedelta(hours=1), spec=elsewhere)), [{"url": "c"}])
-    job = keep(ended(**runs_of, created_at=now))
+    job = keep(ended(**runs_of, created_at=now, spec=own))
     put(items, job, [{"url": "a", "price": 1}, {"url": "b", "price": None}])
     answer = gateway.get(f"/jobs/{job.id}/fields", params={"compare": "runs"}).json()
     assert [run["counted"] for run in answer["runs"]] == [1, 1]
@@ -265,7 +267,8 @@ def test_the_items_of_a_run_are_compared_with_those_of_another(
     gateway: httpx2.Client, items: ItemStore, keep: Keep, user: str
 ) -> None:
     before = keep(ended(user_id=user, created_at=utc_now() - timedelta(hours=1)))
-    now, first = keep(ended(user_id=user)), keep(ended(user_id=f"{user}-first"))
+    elsewhere = make_job().spec.model_copy(update={"start_urls": (f"https://{user}.example/",)})
+    now, first = keep(ended(user_id=user)), keep(ended(user_id=f"{user}-first", spec=elsewhere))
     put(items, before, [{"url": "http://a.example/", "price": 1}, {"url": "http://b.example/"}])
     put(items, now, [{"url": "http://a.example/", "price": 2}])
     path = f"/jobs/{now.id}/differences"
@@ -282,3 +285,29 @@ def test_the_items_of_a_run_are_compared_with_those_of_another(
     alone = gateway.get(f"/jobs/{first.id}/differences").raise_for_status().json()
     assert (alone["other_job_id"], alone["differences"], alone["compared"]) == (None, [], 0)
     assert gateway.get(path, params={"other_job_id": "0" * 32}).status_code == 404
+
+
+def test_one_broken_run_before_does_not_lower_what_is_usual(
+    gateway: httpx2.Client, items: ItemStore, keep: Keep
+) -> None:
+    schedule, now = new_job_id(), utc_now()
+    for hours, price in ((4, 1), (3, 1), (2, None)):
+        run = keep(ended(schedule_id=schedule, created_at=now - timedelta(hours=hours)))
+        put(items, run, [{"url": "a", "price": price}])
+    job = keep(ended(schedule_id=schedule, created_at=now))
+    put(items, job, [{"url": "a", "price": None}])
+    found = by_name(gateway.get(f"/jobs/{job.id}/fields", params={"compare": "runs"}).json())
+    assert (found["price"]["share_before"], found["price"]["lower"]) == (1, True)
+
+
+def test_who_sees_all_users_has_a_run_compared_with_those_of_all(
+    gateway: httpx2.Client, items: ItemStore, keep: Keep
+) -> None:
+    spec = make_job().spec.model_copy(update={"start_urls": (f"https://{new_job_id()}.example/",)})
+    before = keep(ended(user_id="operator", spec=spec, created_at=utc_now() - timedelta(hours=1)))
+    put(items, before, [{"url": "a", "price": 1}])
+    job = keep(ended(user_id="boss", spec=spec))
+    put(items, job, [{"url": "a"}])
+    found = gateway.get(f"/jobs/{job.id}/fields", params={"compare": "runs"}).json()
+    assert [run["job_id"] for run in found["runs"]] == [before.id]
+    assert gateway.get(f"/jobs/{job.id}/differences").json()["other_job_id"] == before.id

@@ -47,7 +47,7 @@ def test_the_items_of_two_runs_are_compared(gateway: StandIn, run: Run) -> None:
 
 def test_a_run_without_another_before_it_says_so(gateway: StandIn, run: Run) -> None:
     gateway.says(f"GET /jobs/{JOB}/differences", Answer(200, {**FOUND, "other_job_id": None}))
-    assert "there is no run before it that ended well" in run("jobs", "compare", JOB).stderr
+    assert "there is no earlier run of the same crawl that you may see" in run("jobs", "compare", JOB).stderr
 
 
 def test_what_was_not_compared_is_said(gateway: StandIn, run: Run) -> None:

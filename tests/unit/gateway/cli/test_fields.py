@@ -7,6 +7,8 @@ from typing import Any
 
 from unit.gateway.cli.conftest import JOB, Answer, Run, StandIn
 
+OTHER = JOB[::-1]
+
 
 def field(name: str, share: float, before: float | None, **types: int) -> dict[str, Any]:
     lower = before is not None and share < before - 0.05
@@ -21,18 +23,56 @@ def field(name: str, share: float, before: float | None, **types: int) -> dict[s
 
 
 def page(*fields: dict[str, Any], counted: int = 40, removed_at: str | None = None) -> Answer:
-    return Answer(200, {"items": 40, "counted": counted, "fields": list(fields), "removed_at": removed_at})
+    body = {"job_id": JOB, "items": 40, "counted": counted, "fields": list(fields), "removed_at": removed_at}
+    return Answer(200, {**body, "runs": [{"job_id": OTHER}]})
+
+
+def spider_runs(*versions: str) -> Answer:
+    """The last run is `JOB`; the price is lower since then."""
+    ids = [*(f"{number:032x}" for number in range(1, len(versions))), JOB]
+    at = "2027-06-01T07:54:00.000Z"
+    runs = [
+        {"job_id": one, "version": version, "finished_at": at} for one, version in zip(ids, versions, strict=True)
+    ]
+    return Answer(
+        200, {"runs": runs, "fields": [{"name": "price", "lower_since": JOB}, {"name": "new", "lower_since": None}]}
+    )
+
+
+def lowered(gateway: StandIn, *versions: str) -> None:
+    spec = {"project": "shop", "spider": "prices"}
+    gateway.says(f"GET /jobs/{JOB}/fields", page(field("price", 0.03, 0.995, null=39), field("new", 1, 1)))
+    gateway.says(f"GET /jobs/{JOB}", Answer(200, {"job_id": JOB, "schedule_id": None, "spec": spec}))
+    gateway.says("GET /spiders/shop/prices/fields", spider_runs(*versions))
+
+
+def test_the_run_since_which_a_field_is_lower_is_named_with_the_way_back(gateway: StandIn, run: Run) -> None:
+    lowered(gateway, "1.0", "1.0", "2.0")
+    done = run("jobs", "fields", JOB, TZ="UTC")
+    assert done.returncode == 0, done.stderr
+    assert "LOWER SINCE" in done.stdout
+    assert f"{JOB[:8]}, 2.0, 2027-06-01 07:54" in done.stdout
+    assert done.stderr.startswith("to go back: ")
+    assert done.stderr.endswith("discoverybot projects rollback shop\n")
+    lowered(gateway, "2.0", "2.0")
+    assert "to go back" not in run("jobs", "fields", JOB).stderr
+
+
+def test_without_a_run_before_it_says_so(gateway: StandIn, run: Run) -> None:
+    body = page(field("price", 1, None)).body
+    gateway.says(f"GET /jobs/{JOB}/fields", Answer(200, {**body, "runs": []}))
+    assert "there is nothing before" in run("jobs", "fields", JOB).stderr
 
 
 def test_each_field_is_a_line_with_its_share_before(gateway: StandIn, run: Run) -> None:
     gateway.says(
-        f"GET /jobs/{JOB}/fields", page(field("price", 0.03, 0.995, null=39, number=1), field("new", 1, None))
+        f"GET /jobs/{JOB}/fields", page(field("price", 0.97, 0.995, null=39, number=1), field("new", 1, None))
     )
     done = run("jobs", "fields", JOB)
     assert done.returncode == 0, done.stderr
     assert [line.split()[:5] for line in done.stdout.splitlines()] == [
         ["FIELD", "FILLED", "BEFORE", "TYPES", "EXAMPLE"],
-        ["price", "3.0%", "99.5%", "null,", "number"],
+        ["price", "97.0%", "99.5%", "null,", "number"],
         ["new", "100.0%", "-", "-", '"a\\nb"'],
     ]
     assert gateway.asked(f"/jobs/{JOB}/fields")[0].query == "compare=runs"
