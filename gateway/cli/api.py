@@ -50,7 +50,7 @@ _TIMEOUT = 30.0
 _RETRIES = 2
 #: Seconds without a gateway after which a stream is given up.
 PATIENCE = 120.0
-_SERVER_ERROR = 500
+_UNAUTHORIZED, _SERVER_ERROR = 401, 500
 
 
 class ApiError(Exception):
@@ -136,6 +136,14 @@ class Api:
         with self.telling():
             yield from self.client.stream(f"/jobs/{job_id}/logs", after=after, patience=PATIENCE, level=level)
 
+    def _without_key(self) -> str:
+        """How to get in. While the gateway is asked, `keys create` takes a key itself."""
+        command = f"{program()} keys create --scope admin"
+        if "DISCOVERYBOT_URL" in os.environ:
+            command = f"env -u DISCOVERYBOT_URL {command}"
+        wrong = "The one in DISCOVERYBOT_KEY is not valid" if self.key else "Set DISCOVERYBOT_KEY"
+        return f"\n{wrong}; if the admin's key is lost, on the server: {command}"
+
     @contextmanager
     def telling(self) -> Iterator[None]:
         """Raise the client's errors as `ApiError`."""
@@ -145,7 +153,8 @@ class Api:
             yield
         except errors.ApiError as error:
             code = ExitCode.ERROR if error.status >= _SERVER_ERROR else ExitCode.REFUSED
-            raise ApiError(error.message, code, detail=error.detail, code=error.code) from None
+            message = f"{error.message}{self._without_key()}" if error.status == _UNAUTHORIZED else error.message
+            raise ApiError(message, code, detail=error.detail, code=error.code) from None
         except errors.GatewayUnreachableError as error:
             raise ApiError(
                 f"{error}\nStart one with `{program()} up`, or name another with --url or DISCOVERYBOT_URL; "

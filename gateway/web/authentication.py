@@ -280,7 +280,7 @@ _OPEN_FOLDERS = ("/docs/assets/", HELP, STATIC)
 _LOG = re.compile(r"/jobs/([0-9a-f]{32})/logs")
 _STREAM = re.compile(rf"/events|{_LOG.pattern}")
 _SIGN_IN = ("POST", "/session")
-_NO_KEY = "send a key: Authorization: Bearer db_…; `discoverybot keys create` on the server makes one"
+_NO_KEY = "send a key: Authorization: Bearer db_…; an admin makes one with `discoverybot keys create`"
 
 
 def is_page(path: str) -> bool:

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import httpcore2
 import httpx2
 import pytest
-from unit.gateway.cli.conftest import Answer, StandIn
+from unit.gateway.cli.conftest import Answer, Run, StandIn
 
 from gateway.cli.api import Api, ApiError
 
@@ -33,3 +33,13 @@ def test_a_file_that_is_made_before_its_first_byte_is_waited_for(
         assert not is_awaited
     finally:
         later.join()
+
+
+def test_without_a_key_it_says_how_to_get_one_without_asking_the_gateway(gateway: StandIn, run: Run) -> None:
+    refused = {"error": {"code": "key_required", "message": "send a key", "detail": None}}
+    gateway.says("GET /jobs", Answer(401, refused))
+    done = run("jobs", DISCOVERYBOT_KEY="")
+    assert done.returncode == 2
+    assert "send a key\nSet DISCOVERYBOT_KEY; if the admin's key is lost, on the server: env -u DISC" in done.stderr
+    assert "keys create --scope admin" in done.stderr
+    assert "The one in DISCOVERYBOT_KEY is not valid" in run("jobs", DISCOVERYBOT_KEY="db_a_b").stderr
