@@ -13,11 +13,11 @@ const SAME = {
   slow: ["delay"], speed: ["delay", "concurrency"], block: ["forbidden"], stop: ["cancel"], kill: ["cancel"],
   abort: ["cancel"], javascript: ["render"], scrape: ["crawl"], timeout: ["limit"], delete: ["retention"],
   install: ["quickstart"], begin: ["quickstart"], started: ["quickstart"], start: ["quickstart"], broken: ["fail"],
-  backup: ["back"], restore: ["back"], proxies: ["proxy"], robot: ["robots"], price: ["changes"], diff: ["changes"],
+  backup: ["back"], forgot: ["lost"], forgotten: ["lost"], localhost: ["address"], empty: ["nothing"], restore: ["back"], proxies: ["proxy"], robot: ["robots"], price: ["changes"], diff: ["changes"],
 }; // prettier-ignore
 /** How useful a page is beside others. The first that fits counts. */
 const USEFUL = [
-  [/^docs\/reference\/python-client/, 0.2],
+  [/^docs\/reference\/python-client/, 0.05],
   [/^(CHANGELOG|CONTRIBUTING|docs\/(decisions|architecture|figures|comparison|reliability))/, 0.4],
   [/^docs\/(how-to\/(move|upgrade|use-a-)|glossary|runbooks|examples)/, 0.7],
   [/^docs\/(how-to|faq|quickstart|tutorial)/, 1.3],

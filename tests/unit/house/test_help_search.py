@@ -36,6 +36,13 @@ QUESTIONS = {
     "python client example": ["how-to/use-from-python"],
     "crawl slower, be polite": ["reference/politeness", "how-to/add-a-job-board"],
     "why did my crawl fail": ["troubleshooting"],
+    "slow pages": ["faq", "reference/http-api"],
+    "get an email when a crawl fails": ["faq"],
+    "crawl localhost refused": ["faq", "reference/egress"],
+    "forgot my key": ["faq", "reference/keys"],
+    "what does partial mean": ["reference/outcomes", "faq"],
+    "delete old data": ["faq", "reference/retention"],
+    "my spider found nothing": ["faq", "troubleshooting"],
     "robots.txt": ["reference/politeness", "troubleshooting", "faq"],
 }
 
