@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import typer
 
 from gateway.cli.api import Api, ApiError, ExitCode
-from gateway.cli.terminal import Record, counted, err, out, print_json, program, visible
+from gateway.cli.terminal import ID_SHOWN, Record, counted, err, out, print_json, program, visible
 
 #: At most this many refused jobs are named.
 _FIRST = 5
@@ -42,7 +42,7 @@ class Bulk(NamedTuple):
         asked: Record = {"filter": {**wanted, **self.filter}, "action": self.action}
         counted_jobs: Record = api.post("/jobs/bulk", json=asked)
         if not (number := counted_jobs["matched"]):
-            err.print(f"there is no such job to {self.action}")
+            self._say_none(api, wanted)
         if (number or pausing) and not yes:
             if number and "host" in wanted:
                 self._name_some(api, wanted, number)
@@ -58,6 +58,16 @@ class Bulk(NamedTuple):
             self._say(report, number, pausing)
         crawling.tell(wanted.get("host", ""), is_paused=and_schedules)
         _fail_if_refused(report)
+
+    def _say_none(self, api: Api, wanted: Record) -> None:
+        if set(wanted) != {"host"} or self.action != "cancel":
+            err.print(f"there is no such job to {self.action}")
+            return
+        host = visible(wanted["host"])
+        paused: list[Record] = api.get("/schedules", host=wanted["host"], state="paused", limit=200)["schedules"]
+        words = [one["schedule_id"][:ID_SHOWN] for one in paused[:_FIRST]]
+        again = f"; {counted(len(paused), 'schedule')} paused: `{program()} schedules resume {' '.join(words)}`"
+        err.print(f"nothing crawls {host} now{again if paused else ''}", soft_wrap=True, markup=False)
 
     def _name_some(self, api: Api, wanted: Record, number: int) -> None:
         """Say which jobs these are: a host alone does not tell whose crawls they are."""

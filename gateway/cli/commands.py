@@ -99,7 +99,7 @@ class Resource(NamedTuple):
     others: tuple[Resource, ...] = ()
 
     def find(self, api: Api, text: str) -> str:
-        """The id that begins with `text`; `text` itself if there is none. Raises `ApiError` if there are several."""
+        """The id that begins with `text`. Raises `ApiError` if none or several do."""
         is_number = self.numbered and text.isdigit()
         if not 0 < len(text) < self.digits or is_number or not set(text) <= set("0123456789abcdef"):
             return text
@@ -112,7 +112,9 @@ class Resource(NamedTuple):
             raise ApiError(
                 f"{text!r} is the beginning of several ids; give more of the one that you mean:{ids_found}"
             )
-        return found[0] if found else text
+        if not found:
+            raise ApiError(f"no {self.one} begins with {text!r}: `{program()} {self.group or self.name}` lists them")
+        return found[0]
 
     def ids(self, api: Api, text: str) -> Iterator[str]:
         pages = self._pages(api, text)

@@ -67,6 +67,15 @@ def _path(name: str, further: str = "") -> str:
 
 # --- tables of lists
 
+#: Why a run is not complete, so that it removes no items.
+_WHY_INCOMPLETE = {
+    "not_finished": "some pages failed, so what is missing is not taken for removed",
+    "items_lost": "some items were lost, so what is missing is not taken for removed",
+    "own_limit": "its own limit ended it before it had seen all",
+    "seen_skipped": "it skipped pages that it had seen before",
+    "ended_early": "it ended before it had seen all",
+}
+
 
 def _runs(answer: Record, _: Record) -> RecordTable | None:
     if not answer["runs"]:
@@ -77,8 +86,8 @@ def _runs(answer: Record, _: Record) -> RecordTable | None:
         "1>SAME same, 2COMPLETE complete, *WHY why",
         answer["runs"],
         state=lambda run: Text(run["state"], style=_STATE_STYLES.get(run["state"], "")),
-        complete=lambda run: run["incomplete"] or "yes",
-        why=lambda run: run["message"] or "",
+        complete=lambda run: "no" if run["incomplete"] else "yes",
+        why=lambda run: run["message"] or _WHY_INCOMPLETE.get(run["incomplete"], run["incomplete"] or ""),
         **{name: _count(name) for name in ("new", "changed", "removed", "same")},
     )
 

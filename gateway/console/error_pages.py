@@ -84,6 +84,10 @@ def _instead(request: Request, refusal: _Refusal) -> Response:
     status, error = refusal.start["status"], refusal.error
     if status == HTTPStatus.UNAUTHORIZED:
         return _to_sign_in(request)
+    if status == HTTPStatus.NOT_FOUND and request.url.path.startswith("/console/") and request.url.path.endswith("/"):
+        path = request.url.path.rstrip("/")
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{'/' if path == '/console' else path}{query}")
     name = HTTPStatus(status).phrase
     return page(
         request,

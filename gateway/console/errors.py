@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import Request, Response
+from fastapi import Path, Request, Response
+from fastapi.responses import RedirectResponse
 
 from gateway.access.keys import Caller, Scope
 from gateway.clock import utc_now
@@ -26,7 +27,8 @@ from gateway.console.job import tab
 from gateway.console.jobs import LAST, SPANS, read_query
 from gateway.console.pages import Pages, Viewer, page
 from gateway.error_groups.error_group import DAYS_KEPT, GONE_DAYS, ErrorGroupState
-from gateway.error_groups.store import ErrorGroupStore
+from gateway.error_groups.store import ErrorFilter, ErrorGroupStore
+from gateway.errors import ErrorGroupNotFoundError
 from gateway.jobs.job import JobStatus, ListedJob
 from gateway.jobs.run_days import day_of
 from gateway.stores.mongo import mongo_errors
@@ -35,7 +37,6 @@ from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.error_groups import (
     RUNS_LOOKED_AT,
-    ErrorGroupId,
     get_error_group,
     list_error_groups,
     list_job_error_groups,
@@ -45,6 +46,8 @@ from gateway.web.schemas.error_group import ErrorGroupDayView, ErrorGroupExample
 
 router = Pages()
 
+#: Of an error's id, of which the commands print the beginning.
+_ID_LENGTH = 32
 #: The page of a spider shows at most this many groups.
 _OF_SPIDER = 10
 #: The width of a run's bar with its gap.
@@ -109,7 +112,15 @@ def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
 
 @router.page("/console/errors/{error_id}")
 @needs(Scope.READ)
-def error_page(error_id: ErrorGroupId, request: Request, parts: Parts, caller: Called) -> Response:
+def error_page(
+    error_id: Annotated[str, Path(pattern="^[0-9a-f]{1,32}$")], request: Request, parts: Parts, caller: Called
+) -> Response:
+    if len(error_id) < _ID_LENGTH:
+        with mongo_errors():
+            found = parts[ErrorGroupStore].beginning_with(error_id, caller.limited(ErrorFilter()))
+        if len(found) != 1:
+            raise ErrorGroupNotFoundError(error_id)
+        return RedirectResponse(Viewer.of(request).link(f"/console/errors/{found[0]}"))
     error = get_error_group(error_id, parts, caller)
     with mongo_errors():
         jobs = runs_of(parts[ErrorGroupStore].get(error_id), parts)

@@ -289,6 +289,11 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
             return found, None
         return found[:limit], order.cursor(found[limit - 1].model_dump(by_alias=True))
 
+    def beginning_with(self, digits: str, wanted: ErrorFilter) -> list[str]:
+        """The ids that begin so: two at most, which is enough to see that it is not one."""
+        query = {"$and": [{"_id": {"$gte": digits, "$lt": f"{digits}g"}}, *wanted.conditions()]}
+        return [one["_id"] for one in self._counting.find(query, {"_id": 1}, limit=2)]
+
     def oldest(self, wanted: ErrorFilter, since: datetime, limit: int) -> list[ErrorGroup]:
         """Those that came first since then, the first one first: of the `MOST_OF_SPIDER` that were seen last."""
         found, _ = self.page(wanted, MOST_OF_SPIDER, None)

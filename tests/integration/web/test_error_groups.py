@@ -202,3 +202,17 @@ def test_what_came_first_in_a_night_comes_first(shop: Shop) -> None:
     assert shop.list(**night)[0]["first_since"]["job_id"] == again.id
     assert len(shop.list(**night)) == 2
     assert [one["first_since"] for one in shop.list(sort="oldest")] == [None, None]
+
+
+def test_the_console_takes_the_beginning_of_an_id(shop: Shop) -> None:
+    shop.run(found_error(f"no price of {shop.user}"))
+    (error,) = shop.list()
+    short = shop.client.get(f"/console/errors/{error['error_id'][:12]}")
+    assert (short.status_code, short.headers["location"]) == (307, f"/console/errors/{error['error_id']}")
+    assert shop.client.get(f"/console/errors/{'0' * 12}").status_code == 404
+
+
+def test_addresses_of_the_console_with_a_slash_at_the_end_lead_on(shop: Shop) -> None:
+    for typed, address in (("/console/", "/"), ("/console/errors/?state=open", "/console/errors?state=open")):
+        answer = shop.client.get(typed)
+        assert (answer.status_code, answer.headers["location"]) == (307, address)

@@ -121,11 +121,21 @@ def test_the_schedules_that_crawl_a_host_are_paused_with_its_jobs_if_wanted(gate
 
 
 def test_the_schedules_of_a_host_are_named_if_they_are_not_paused(gateway: StandIn, run: Run) -> None:
-    gateway.says("GET /schedules", Answer(200, {"schedules": [_scheduled("s1")], "next": None}))
+    active, paused = ({"schedules": found, "next": None} for found in ([_scheduled("s1")], []))
+    gateway.says("GET /schedules", Answer(200, active), Answer(200, paused))
     gateway.says("POST /jobs/bulk", Answer(200, {**COUNT, "matched": 0}))
     done = run("cancel", "--host", "shop.example")
     said = "1 schedule crawls shop.example again: --and-schedules pauses it, too"
-    assert done.stderr == f"there is no such job to cancel\n{said}\n"
+    assert done.stderr == f"nothing crawls shop.example now\n{said}\n"
+
+
+def test_a_schedule_that_is_paused_already_is_named(gateway: StandIn, run: Run) -> None:
+    active, paused = ({"schedules": found, "next": None} for found in ([], [_scheduled("d491b662" * 4)]))
+    gateway.says("GET /schedules", Answer(200, active), Answer(200, paused))
+    gateway.says("POST /jobs/bulk", Answer(200, {**COUNT, "matched": 0}))
+    said = run("cancel", "--host", "shop.example", "--and-schedules").stderr
+    assert said.startswith("nothing crawls shop.example now; 1 schedule paused: `")
+    assert "schedules resume d491b662`" in said
 
 
 @pytest.mark.parametrize("words", [(JOB,), ("--spider", "seo")], ids=["ids", "another filter"])

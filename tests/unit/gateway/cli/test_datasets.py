@@ -272,6 +272,14 @@ def test_runs_are_listed_with_what_they_have_changed(gateway: StandIn, run: Run)
         "RUN", "STATE", "STARTED", "NEW", "CHANGED", "REMOVED", "SAME", "COMPLETE", "WHY"
     ]  # fmt: skip
     assert "600 of 1204" in done.stdout
+    gateway.says(
+        "GET /datasets/prices/runs", Answer(200, {"runs": [{**RUN, "incomplete": "not_finished"}], "next": None})
+    )
+    assert (
+        run("datasets", "runs", "prices")
+        .stdout.splitlines()[1]
+        .endswith("no        some pages failed, so what is missing is not taken for removed")
+    )
     assert asked(gateway, "/datasets/prices/runs")[0]["state"] == ["held", "published"]
     gateway.says("GET /datasets/prices/runs", Answer(200, {"runs": [], "next": None}))
     assert run("datasets", "runs", "prices").stderr.startswith("no runs")

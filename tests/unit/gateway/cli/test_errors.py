@@ -76,3 +76,10 @@ def test_the_first_error_of_last_night_is_found(gateway: StandIn, run: Run) -> N
     assert "T18%3A00%3A00%2B00%3A00&sort=oldest" in gateway.asked("/errors")[0].query
     gateway.says("GET /errors", Answer(200, {"errors": [{**ERROR, "first_since": None}], "next": None}))
     assert "FIRST SINCE THEN" not in run("errors").stdout
+
+
+def test_an_id_that_nothing_begins_with_is_refused_in_words(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /errors", Answer(200, {"errors": [ERROR], "next": None}))
+    done = run("errors", "show", "abcd1234")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no error begins with 'abcd1234': ")
