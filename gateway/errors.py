@@ -133,7 +133,7 @@ class ProjectsOnlyError(ForbiddenError):
 
     def __init__(self, projects: Sequence[str]) -> None:
         named = f"the project{'s' if len(projects) > 1 else ''} {', '.join(map(repr, projects))}"
-        message = f"this key can only read {named}, and what was asked for does not belong to a project"
+        message = f"this key can only read {named}, and this is not part of a project"
         super().__init__(message, detail={"projects": list(projects)})
 
 

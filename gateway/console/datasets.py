@@ -142,7 +142,7 @@ def dataset_run(  # noqa: PLR0917 - what a route is given
     return _page(request, parts, "run", dataset, job_id=run, **_of_run(dataset, run, parts, query.since))
 
 
-_TABS = {"": "Runs and changes", "/items": "Items", "/normal": "What is normal"}
+_TABS = {"": "Runs and changes", "/items": "Items", "/normal": "Usual values"}
 
 
 def addresses(dataset: Dataset, viewer: Viewer, parts: GatewayParts) -> dict[str, Any]:

@@ -17,11 +17,14 @@ from gateway.console.job_view import no_log, parameters, runs, start_urls, story
 from gateway.console.pages import Pages, Viewer, page
 from gateway.jobs.advice import Advice, Place, advice
 from gateway.jobs.attempts import AttemptStore
-from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.queries import JobQueries
 from gateway.logs.fold import FOLDED
+from gateway.nodes.store import NodeStore
 from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.jobs import queue_position
 from gateway.web.schemas.job import JobDetail
@@ -84,7 +87,7 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         parameters=parameters(named.spec),
         start_urls=start_urls(named.spec),
         now=parts.clock(),
-        advice=advised,
+        advice=advised and _with_numbers(advised, named, parts),
         flags=flags_of([job_id], parts, viewer.caller).get(job_id, []) if named.spec.dataset else [],
         is_over=named.is_final and named.settled is not False,
         places=_places(named, advised, viewer) if advised else {},
@@ -92,6 +95,16 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         tab=viewer.link(f"/console/jobs/{job_id}/{name}") + "#tab",
         **context,
     )
+
+
+def _with_numbers(advised: Advice, job: Job, parts: GatewayParts) -> Advice:
+    """For a job that waits for a slot: how many crawls run now, of how many that can."""
+    if job.status is not JobStatus.PENDING or job.waiting_reason is not WaitingReason.CAPACITY:
+        return advised
+    with mongo_errors():
+        nodes = [one for one in parts[NodeStore].lately() if one.is_alive(parts.clock(), parts.dead_after)]
+    slots, used = sum(one.max_slots for one in nodes), sum(one.used_slots for one in nodes)
+    return advised._replace(what=f"{advised.what} {used} of {slots} crawls run now.") if slots else advised
 
 
 def _tabs(viewer: Viewer) -> list[tuple[str, str]]:

@@ -469,8 +469,12 @@ class RunStore:
         return list(self._documents.many(self._runs.find({"_id": {"$in": list(job_ids)}})))
 
     def newest_of(self, job_ids: Sequence[str]) -> DatasetRun | None:
-        """The run of these jobs that started last; `None` if none of them is a run of a dataset."""
-        return max(self.many(job_ids), key=lambda run: run.started_at, default=None)
+        """The run of these jobs that started last; `None` if none of them is a run of a dataset. A skipped run (its
+        crawl failed or was cancelled) counts only if there is no other: it has changed nothing.
+        """
+        return max(
+            self.many(job_ids), key=lambda run: (run.state is not RunState.SKIPPED, run.started_at), default=None
+        )
 
     def of_dataset(
         self, dataset_id: str, limit: int, after: str | None = None, states: Collection[RunState] = ()

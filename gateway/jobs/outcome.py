@@ -298,6 +298,12 @@ def _failures(report: SpiderReport) -> str:
     if _error_of(report, "item"):
         # the page of a failed item may or may not be counted as an error, too
         return f"{errors} requests or items failed, beside {_pages(pages)} fetched{_example(report)}"
+    if errors and sum(_code(one, Reason.REQUESTS_FAILED) is Reason.SPIDER_FAILED for one in report.errors) == errors:
+        # these pages were fetched, so nothing is wrong with the site or the network
+        first = _example(report).replace(": in the spider: ", ": ", 1)
+        if pages + errors == 1:
+            return f"the page was fetched, but the spider failed on it{first}"
+        return f"the spider failed on {errors} of {pages + errors} pages{first}"
     return f"{errors} of {pages + errors} requests failed{_example(report)}"
 
 

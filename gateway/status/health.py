@@ -482,7 +482,8 @@ class Health:
         of = Counter(one.collection for one in found)
         counts = ", ".join(f"{count} of {collection}" for collection, count in sorted(of.items()))
         todo = "`discoverybot doctor` names them; everything else is read as usual"
-        return Check("down", f"cannot be read: {counts}", todo)
+        noun = "stored record is" if len(found) == 1 else "stored records are"
+        return Check("down", f"{len(found)} {noun} damaged: {counts}", todo)
 
     def _check_webhooks(self) -> Check:
         """Whether webhooks are called when they are due. Every client sees the answer, so it names

@@ -173,6 +173,8 @@ async def test_an_act_is_on_the_rows_that_are_ticked(tab: Tab, console: Console,
     await expect(dialog).to_contain_text("2 cancelled.")
     assert [console.jobs.get(job.id).status for job in made] == ["cancelled", "pending", "cancelled"]
     await page.keyboard.press("Escape")
+    await expect(page.get_by_text("All 3 jobs:")).to_be_visible()
+    await page.goto(f"/console/jobs?user_id={user}&status=pending")
     await expect(page.get_by_text("All matching:")).to_be_visible()
 
 

@@ -141,7 +141,7 @@ async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Ax
     )
     await expect(preview(page).get_by_role("listitem")).to_have_count(10)
     await expect(preview(page).get_by_role("listitem").first).to_contain_text("09:00 +0")
-    await page.get_by_label("Not before").fill("2127-03-29T00:00")
+    await page.get_by_label("First run not before").fill("2127-03-29T00:00")
     await expect(preview(page)).to_contain_text("clocks go forward 1 h before this run")
     await page.get_by_label("Schedule name").fill("mornings")
     await axe(tab)

@@ -180,7 +180,7 @@ def test_errors_with_whole_pages_in_them_do_not_cost_the_report(run: Run, site: 
     pages = [f"{site.url}/large/{number}" for number in range(500_000, 500_006)]
     crawl = run("wordy", f"{site.url}/tree/1", *pages, cwd=WALK)
     assert len((crawl.folder / "report.json").read_bytes()) < MAX_RECORD
-    assert outcome(crawl)[1].startswith("7 of 7 requests failed (the first: ")
+    assert outcome(crawl)[1].startswith("the spider failed on 7 of 7 pages (the first: ")
     assert ended(crawl).reason is Reason.SPIDER_FAILED
 
 

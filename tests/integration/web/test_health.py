@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_counted_and_left_out(
     try:
         assert gateway.get("/sites").json()["sites"] == readable
         documents = gateway.get("/health").json()["checks"]["documents"]
-        assert (documents["status"], documents["message"]) == ("down", "cannot be read: 1 of sites")
+        assert (documents["status"], documents["message"]) == ("down", "1 stored record is damaged: 1 of sites")
         assert "discoverybot doctor" in documents["todo"]
         refused = gateway.get("/sites/bad")
         assert (refused.status_code, refused.json()["error"]["code"]) == (500, "unreadable")

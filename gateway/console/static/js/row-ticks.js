@@ -1,5 +1,5 @@
 // Ticks of rows: an act on many jobs is then one on these alone. `[data-tick]` has a job's id, `[data-tick-all]` ticks
-// all rows of the page, and `[data-acts-on]` says what the acts beside it are on.
+// all rows of the page, and `[data-acts-on]` says what the acts beside it are on: its value, while none is ticked.
 import { above, allWithin } from "./dom.js";
 
 const boxes = () => allWithin(document, "[data-tick]", HTMLInputElement);
@@ -20,6 +20,6 @@ document.addEventListener("change", (event) => {
     all.indeterminate = number > 0 && !all.checked;
   }
   for (const place of allWithin(document, "[data-acts-on]")) {
-    place.textContent = number ? `${number} selected:` : "All matching:";
+    place.textContent = number ? `${number} selected:` : (place.dataset.actsOn ?? "");
   }
 });

@@ -388,6 +388,20 @@ def test_counts_of_fields_that_cannot_be_are_no_obstacle() -> None:
     assert decide(ended(odd), expect=Expect(fields={"title": 1})).status is JobStatus.PARTIAL
 
 
+@pytest.mark.parametrize(
+    ("pages", "message"),
+    [
+        (0, "the page was fetched, but the spider failed on it (the first: http://a.example/: KeyError)"),
+        (9, "the spider failed on 1 of 10 pages (the first: http://a.example/: KeyError)"),
+    ],
+)
+def test_a_page_on_which_the_spider_failed_is_said_to_have_been_fetched(pages: int, message: str) -> None:
+    error = {"url": "http://a.example/", "reason": "in the spider: KeyError", "code": "spider_failed"}
+    progress = Progress(requested_pages=pages + 1, completed_pages=pages, errors_count=1, items_count=1)
+    told = decide(ended(report().model_copy(update={"errors": [error], "progress": progress})))
+    assert told.message == message
+
+
 def test_items_that_failed_are_not_called_requests() -> None:
     errors = [{"url": "http://a.example/", "reason": "KeyError: 'price'", "kind": "item"}]
     told = decide(ended(report(pages=1, errors=5).model_copy(update={"errors": errors})))
