@@ -84,10 +84,11 @@ def _instead(request: Request, refusal: _Refusal) -> Response:
     status, error = refusal.start["status"], refusal.error
     if status == HTTPStatus.UNAUTHORIZED:
         return _to_sign_in(request)
-    if status == HTTPStatus.NOT_FOUND and request.url.path.startswith("/console/") and request.url.path.endswith("/"):
-        path = request.url.path.rstrip("/")
-        query = f"?{request.url.query}" if request.url.query else ""
-        return RedirectResponse(f"{'/' if path == '/console' else path}{query}")
+    path = request.url.path
+    if status == HTTPStatus.NOT_FOUND and path.startswith("/console") and path != (there := path.rstrip("/")):
+        # people type these
+        there = "/" if there == "/console" else there
+        return RedirectResponse(there + (f"?{request.url.query}" if request.url.query else ""))
     name = HTTPStatus(status).phrase
     return page(
         request,

@@ -26,7 +26,14 @@ from gateway.console.formats import count
 from gateway.console.job import tab
 from gateway.console.jobs import LAST, SPANS, read_query
 from gateway.console.pages import Pages, Viewer, page
-from gateway.error_groups.error_group import DAYS_KEPT, GONE_DAYS, ErrorGroupState
+from gateway.error_groups.error_group import (
+    DAYS_KEPT,
+    GONE_DAYS,
+    RUNS_KEPT,
+    ErrorGroup,
+    ErrorGroupState,
+    ErrorRun,
+)
 from gateway.error_groups.store import ErrorFilter, ErrorGroupStore
 from gateway.errors import ErrorGroupNotFoundError
 from gateway.jobs.job import JobStatus, ListedJob
@@ -82,6 +89,46 @@ class ErrorsPageQuery(ErrorsQuery):
         return query
 
 
+class FirstSince(NamedTuple):
+    """The first run with an error since a time."""
+
+    run: ErrorRun
+    #: Whether there may be an earlier one, because only the last runs with each error are kept.
+    may_be_earlier: bool
+
+
+#: The list of a night has all of its errors on one page, or that many.
+_OF_NIGHT = 200
+
+
+def _found(
+    asked: ErrorsPageQuery, parts: GatewayParts, caller: Caller
+) -> tuple[ErrorGroupPage, dict[str, FirstSince]]:
+    """The errors, and with `seen`, by error, its first run in that time. Those of the last night begin with the one
+    that came first, if nobody asks for another order: it may have caused the others.
+    """
+    query = asked.resolved()
+    by_night = asked.seen == "night" and "sort" not in asked.model_fields_set
+    if by_night:
+        query.limit = _OF_NIGHT
+    found = list_error_groups(query, parts, caller)
+    if asked.seen is None or query.since is None:
+        return found, {}
+    with mongo_errors():
+        groups = parts[ErrorGroupStore].several([one.error_id for one in found.errors])
+    first = {name: one for name, group in groups.items() if (one := _first_since(group, query.since))}
+    if by_night:
+        found.errors.sort(key=lambda one: first[one.error_id].run.at if one.error_id in first else one.last_seen.at)
+    return found, first
+
+
+def _first_since(group: ErrorGroup, since: datetime) -> FirstSince | None:
+    if group.first.at >= since:
+        return FirstSince(group.first, may_be_earlier=False)
+    later = [run for run in group.recent if run.at >= since]
+    return FirstSince(later[0], len(later) >= RUNS_KEPT) if later else None
+
+
 def _last_night() -> datetime:
     return day_of(utc_now()) - timedelta(days=1) + _NIGHT
 
@@ -90,15 +137,14 @@ def _last_night() -> datetime:
 @needs(Scope.READ, by_project=True)
 def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
     asked, problems = read_query(ErrorsPageQuery, request)
-    found = (
-        list_error_groups(asked.resolved(), parts, caller) if not problems else ErrorGroupPage(errors=[], next=None)
-    )
+    found, first = _found(asked, parts, caller) if not problems else (ErrorGroupPage(errors=[], next=None), {})
     given = asked.model_dump(mode="json", exclude_defaults=True, exclude={"after", "user_id"})
     return page(
         request,
         "errors/list.html",
         asked=asked,
         found=found,
+        first=first,
         problems=problems,
         given=given,
         views=_VIEWS,

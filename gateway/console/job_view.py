@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from gateway.console.formats import plain
 from gateway.contract.crawl import MASK, CrawlSpec
 from gateway.jobs.advice import WAITS_FOR
-from gateway.jobs.job import Job, JobStatus, ListedJob
+from gateway.jobs.job import GOOD_STATUSES, Job, JobStatus, ListedJob
+from gateway.jobs.run_days import day_of
 from gateway.jobs.timeline import Moment, MomentKind, timeline
 
 # --- the time line: moments that belong together are one entry
@@ -165,6 +166,20 @@ def runs(jobs: Sequence[ListedJob | Job], now: datetime) -> Runs:
     rows = [_run(job, now) for job in jobs]
     columns = {name: max([1, *(getattr(row, name) or 0 for row in rows)]) for name in RunRow._fields[1:]}
     return Runs(rows, RunRow(jobs[0], **columns))
+
+
+def today_and_yesterday(jobs: Sequence[ListedJob], now: datetime) -> tuple[ListedJob, ListedJob] | None:
+    """The last good run of today, and that of yesterday (UTC) which the same schedule has started, or none; `None`
+    unless there are both. `jobs` have the newest first.
+    """
+    today = day_of(now)
+    good = [job for job in jobs if job.status in GOOD_STATUSES]
+    first = next((job for job in good if day_of(job.created_at) == today), None)
+    before = (
+        job for job in good
+        if first and day_of(job.created_at) == today - timedelta(days=1) and job.schedule_id == first.schedule_id
+    )  # fmt: skip
+    return (first, other) if first and (other := next(before, None)) else None
 
 
 def _run(job: ListedJob | Job, now: datetime) -> RunRow:

@@ -180,13 +180,15 @@ async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Call
 
 
 class Crawling(NamedTuple):
-    """The active schedules that crawl a host."""
+    """The schedules that crawl a host."""
 
     #: The ids of those that can be paused.
     schedules: list[str]
     #: The sites that have the others.
     sites: list[str]
     is_more: bool
+    #: Of paused ones, the ids of those that can be resumed.
+    paused: list[str]
 
 
 def _crawling(asked: JobsPageQuery, parts: GatewayParts, caller: Caller) -> Crawling | None:
@@ -195,9 +197,11 @@ def _crawling(asked: JobsPageQuery, parts: GatewayParts, caller: Caller) -> Craw
     user_id = asked.user or asked.user_id
     query = SchedulesQuery(host=asked.host, state=ScheduleState.ACTIVE, user_id=user_id, limit=200)
     found = schedules_page(query, parts, caller)
+    resting = schedules_page(query.model_copy(update={"state": ScheduleState.PAUSED}), parts, caller).schedules
+    paused = [one.schedule_id for one in resting if one.site is None]
     own = [one.schedule_id for one in found.schedules if one.site is None]
     sites = sorted({one.site for one in found.schedules if one.site is not None})
-    return Crawling(own, sites, found.next is not None) if found.schedules else None
+    return Crawling(own, sites, found.next is not None, paused) if found.schedules or paused else None
 
 
 @router.page("/console/dead-letters")

@@ -17,7 +17,7 @@ router = Pages()
 _SCOPES = {
     Scope.READ: "see the user's own jobs, items and logs",
     Scope.READ_ALL: "see the jobs, items and logs of all users",
-    Scope.AGENT: "for AI agents: see the user's own jobs, start crawls",
+    Scope.AGENT: "see the user's own jobs, start crawls: for AI agents",
     Scope.CRAWL: "see the user's own jobs, start and cancel crawls",
     Scope.ADMIN: "do everything, for all users",
     Scope.METRICS: "read Prometheus metrics, nothing else",

@@ -19,6 +19,7 @@ from gateway.console.datasets import of_schedule
 from gateway.console.days import histories_of, in_list
 from gateway.console.flags import flags_of
 from gateway.console.formats import duration
+from gateway.console.job_view import today_and_yesterday
 from gateway.console.pages import Pages, page
 from gateway.console.parameters import parameter_form
 from gateway.console.saved_views import own_views
@@ -301,6 +302,7 @@ def one_schedule(
         have_run=have_run_of(schedule_id, parts, MOST_COUNTED),
         changes=of_schedule(compared, request, parts),
         runs=runs,
+        two_days=today_and_yesterday(runs, parts.clock()),
         coming=preview_schedule(schedule_id, PreviewQuery(count=10), parts),
         history=list_schedule_history(schedule_id, HistoryQuery(limit=50, after=query.after), parts),
         asked=query,

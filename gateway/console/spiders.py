@@ -11,15 +11,17 @@ from pydantic import Field
 from gateway.access.keys import Scope
 from gateway.console.days import bar_height, histories_of, pictures
 from gateway.console.errors import of_spider
-from gateway.console.job_view import RunRow, Runs, runs
+from gateway.console.job_view import RunRow, Runs, runs, today_and_yesterday
 from gateway.console.pages import Pages, page
 from gateway.jobs.job import GOOD_STATUSES
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.jobs.run_days import RunSubject, spider_subject
+from gateway.projects.catalog import SpiderCatalog
 from gateway.schedules.store import ScheduleFilter, ScheduleStore
 from gateway.sites.store import SiteStore
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
 from gateway.web.routes.fields import (
     FieldOverRunsView,
@@ -85,6 +87,7 @@ def spider_page(
         spider=spider,
         info=next(iter(known), None),
         beside=beside,
+        two_days=today_and_yesterday(jobs, parts.clock()),
         bars=_bars(beside) if beside else [],
         width=SHOWN * _STEP,
         height=_HEIGHT,
@@ -134,9 +137,26 @@ def coverage(
         found=found,
         asked=query,
         rows=_rows(found),
+        version=_version(project, found, parts),
         width=len(found.runs) * _STEP,
         height=_SMALL_HEIGHT,
     )
+
+
+class ProjectVersion(NamedTuple):
+    """Which version of a project runs now, and which one its newest run had."""
+
+    project: str
+    latest: str | None
+    #: The version to which a rollback leads.
+    previous: str | None
+    last: str | None
+
+
+def _version(project: str, found: SpiderFieldsView, parts: GatewayParts) -> ProjectVersion:
+    last = found.runs[-1].version if found.runs else None
+    known = next((one for one in parts[SpiderCatalog].projects() if one.name == project), None)
+    return ProjectVersion(project, known and known.latest, known and known.previous, last)
 
 
 def _rows(found: SpiderFieldsView) -> list[CoverageRow]:
@@ -163,8 +183,8 @@ _LOOKED_AT, _NEWEST, _SECONDS = 10, 100, 1.0
 
 
 class UnusualSpider(NamedTuple):
-    project: str
     spider: str
+    version: ProjectVersion
     #: The schedule whose runs these are.
     schedule_id: str | None
     rows: list[CoverageRow]
@@ -192,7 +212,7 @@ def unusual(request: Request, query: Annotated[UnusualQuery, Query()], parts: Pa
         fields = get_spider_fields(project, spider, SpiderFieldsQuery(schedule_id=schedule_id), parts, caller)
         if not fields.complete:
             break
-        found.append(UnusualSpider(project, spider, schedule_id, _rows(fields)))
+        found.append(UnusualSpider(spider, _version(project, fields, parts), schedule_id, _rows(fields)))
         following += 1
         if time.monotonic() > until:
             break

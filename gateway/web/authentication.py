@@ -83,6 +83,10 @@ class KeyRing:
             self._in_use = await self._told(asked)
         return self._in_use
 
+    def has_first(self) -> None:
+        """This process has made a key, so MongoDB need not be asked whether there is one. For any thread."""
+        self._in_use = True
+
     async def caller(self, text: str) -> Caller:
         """The caller with this key. Raises `WrongKeyError`, `UnavailableError`."""
         token = read_token(text)

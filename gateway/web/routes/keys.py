@@ -16,6 +16,7 @@ from gateway.errors import InvalidRequestError, KeyNotFoundError
 from gateway.jobs.budgets import BudgetLeft, Budgets, in_minutes
 from gateway.jobs.job import Amounts, KeyBudget
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authentication import KeyRing
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
@@ -201,6 +202,8 @@ def create_key(body: KeyCreate, parts: Parts) -> IssuedView:
             budget=body.budget,
             projects=body.projects,
         )
+        # its maker signs in with it at once
+        parts[KeyRing].has_first()
         return IssuedView.of(issued.key, now, left_of(issued.key, parts[Budgets]), key=str(issued.token))
 
 

@@ -94,6 +94,7 @@ WITHOUT = {
     "/console/unusual": "a part of the overview",
     "/console/lost-fields": "a part of the list of jobs",
     "/console/help-pages": "titles for the palette, as JSON",
+    "/console/help-found": "texts for the palette, as JSON",
     "/console/jobs/{job_id}/notable": "a part of the head of a job",
     "/console/views/{view_id}": "leads to a list",
     "/console/alerts/firing": "a number in the navigation",

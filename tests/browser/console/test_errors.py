@@ -107,13 +107,22 @@ async def test_the_last_night_shows_old_errors_that_it_had_and_no_others(
     run(console, "no colour", spider="nights", hours=400)
     run(console, "no colour", spider="nights", hours=0)
     run(console, "no price", spider="nights", hours=300)
+    run(console, "no size", spider="nights", hours=0.1)
     async with open_tab(console.url) as tab:
         page = tab.page
         await page.goto("/console/errors?spider=nights")
-        await expect(page.get_by_role("link", name="ValueError: no")).to_have_count(2)
+        await expect(page.get_by_role("link", name="ValueError: no")).to_have_count(3)
         await page.get_by_label("Last seen").select_option("Since last night (18:00 UTC)")
         await page.get_by_role("button", name="Filter").click()
-        await expect(page.get_by_role("link", name="ValueError: no")).to_have_text(["ValueError: no colour"])
+        await expect(page.get_by_role("link", name="ValueError: no")).to_have_text(
+            ["ValueError: no size", "ValueError: no colour"]
+        )
+        await expect(page.get_by_role("columnheader", name="First in this time")).to_be_visible()
+        await page.get_by_role("link", name="Last seen").click()
+        await expect(page.get_by_role("link", name="ValueError: no")).to_have_text(
+            ["ValueError: no colour", "ValueError: no size"]
+        )
+        await page.go_back()
         await axe(tab)
 
 

@@ -84,11 +84,20 @@ async def test_a_site_is_stopped_with_what_would_crawl_it_again(tab: Tab, consol
     await page.get_by_role("button", name="Cancel…").click()
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text("host stop.example")
-    await dialog.get_by_label("Also pause the schedule that would start such jobs again").check()
+    # who asks for a host alone wants to stop all of it
+    await expect(dialog.get_by_label("Also pause the schedule that would start such jobs again")).to_be_checked()
     await axe(tab)
     await dialog.get_by_role("button", name="Cancel 1 job").click()
     await expect(dialog).to_contain_text("1 cancelled, 1 schedule paused.")
     assert console.http.get(f"/schedules/{schedule}").json()["state"] == "paused"
+    await page.reload()
+    await expect(page.get_by_text("1 paused schedule of stop.example")).to_be_visible()
+    await page.get_by_role("button", name="Resume it").click()
+    await expect(page.get_by_text("1 active schedule crawls stop.example")).to_be_visible()
+    await page.goto("/console/sites")
+    await page.get_by_label("Stop all crawls of a host").fill("stop.example")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_label("Host")).to_have_value("stop.example")
 
 
 async def test_a_view_is_shared_by_a_link_and_is_there_in_every_browser(open_tab: OpenTab, locked: Console) -> None:

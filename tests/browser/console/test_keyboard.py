@@ -50,6 +50,17 @@ async def test_the_palette_finds_jobs_spiders_sites_pages_and_actions(tab: Tab, 
     await page.wait_for_url(f"**/console/jobs/{job.id}**")
 
 
+async def test_the_palette_finds_acts_and_what_the_help_says(tab: Tab) -> None:
+    page = tab.page
+    await page.goto("/console/jobs")
+    await page.keyboard.press("Control+k")
+    options = page.get_by_role("option")
+    await page.keyboard.type("stop site")
+    await expect(options.filter(has_text="Stop all crawls of a site or host…")).to_be_visible()
+    await page.get_by_role("combobox").fill("slowest page")
+    await expect(options.filter(has_text="Help").first).to_be_visible()
+
+
 @in_full("the palette and the keys here")
 async def test_the_palette_leads_to_the_pages_of_sites_and_schedules(tab: Tab, console: Console) -> None:
     console.spider("offers")

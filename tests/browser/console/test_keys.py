@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -11,11 +12,16 @@ from forms import in_full
 from playwright.async_api import expect
 
 from gateway.access.keys import Scope
+from gateway.clock import utc_now
 from gateway.settings import Settings
 
 
 def who(console: Console, key: str) -> httpx2.Response:
     return console.http.get("/session", headers={"Authorization": f"Bearer {key}"})
+
+
+def _as(console: Console) -> dict[str, str]:
+    return {"Authorization": f"Bearer {console.key('reader', Scope.ADMIN).token}"}
 
 
 async def test_a_key_is_made_by_keyboard_shown_once_and_revoked(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
@@ -73,6 +79,25 @@ async def test_the_link_of_a_new_key_leads_a_colleague_to_all_crawls(open_tab: O
         await tab.page.goto(f"/console/jobs/{job.id}/log")
         await expect(tab.page.get_by_text("by bert").first).to_be_visible()
         assert all("db_" not in address for address in tab.asked)
+
+
+async def test_a_key_for_a_colleague_is_filled_in_by_one_click(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
+    locked.spider("prices", "shop")
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("root", Scope.ADMIN).token)
+        await tab.page.goto("/console/keys")
+        await tab.page.get_by_role("button", name="Let a colleague read").press("Enter")
+        await expect(tab.page.get_by_label("User", exact=True)).to_be_focused()
+        await expect(tab.page.get_by_label("Scope")).to_have_value('["read_all"]')
+        await expect(tab.page.get_by_role("checkbox", name="shop")).to_be_checked()
+        await axe(tab)
+        await tab.page.keyboard.type("emma")
+        await tab.page.keyboard.press("Enter")
+        row = tab.page.get_by_role("row", name="emma")
+        await expect(row).to_contain_text("shop")
+    (key,) = (one for one in locked.http.get("/keys", headers=_as(locked)).json()["keys"] if one["user_id"] == "emma")
+    lasts = datetime.fromisoformat(key["expires_at"]) - utc_now()
+    assert timedelta(days=89) < lasts < timedelta(days=91)
 
 
 async def test_a_key_for_a_project_shows_its_pages_alone(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
@@ -139,7 +164,7 @@ async def test_the_first_key_signs_its_browser_in_and_the_banner_goes(
             # with the session's token the page goes on, and so does every other
             await tab.page.get_by_label("User", exact=True).fill("carl")
             await tab.page.get_by_label("Scope", exact=True).select_option(
-                label="read_all: see the jobs, items and logs of all users"
+                label="See the jobs, items and logs of all users (read_all)"
             )
             await tab.page.get_by_role("button", name="Create key").press("Enter")
             await expect(tab.page.get_by_role("row", name="carl")).to_contain_text("read_all")

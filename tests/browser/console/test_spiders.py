@@ -11,10 +11,11 @@ from playwright.async_api import expect
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.contract.records import Progress
+from gateway.contract.records import Progress, SpiderInfo
 from gateway.items.items import Item
 from gateway.jobs.job import Attempt, JobStatus
 from gateway.jobs.run_days import RunDays
+from gateway.projects.eggs import SpiderStore
 
 ADDRESS = "/console/spiders/shop/prices"
 #: Of all runs: midnight may be over when a page names their days.
@@ -77,6 +78,8 @@ async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_p
         )
         rows = [{"url": f"http://shop.example/sale/{one}", "price": price} for one in range(4)]
         console.items.insert([Item(job, 1, end, row) for end, row in enumerate(rows, start=1)])
+    infos = [SpiderInfo(project="shop", name="faded", version=version) for version in ("1.9", "2.0")]
+    SpiderStore(console.database).publish("shops", infos)
     async with open_tab(console.url) as tab:
         await tab.page.goto("/")
         note = tab.page.locator("#unusual")
@@ -84,6 +87,12 @@ async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_p
         await expect(note).to_contain_text(
             "price is empty in all items since the first run of version 2.0 (1 d ago); it is missing on pages below "
             "/sale (4 of 4 items)"
+        )
+        # the version is taken back from there, and the note says that no run has shown it yet
+        await note.get_by_role("button", name="Roll back to 1.9…").click()
+        await tab.page.get_by_role("dialog").get_by_role("button", name="Roll back to 1.9…").click()
+        await expect(note).to_contain_text(
+            "1.9 is the latest version now. The last run had 2.0; there is none since."
         )
         await note.get_by_role("link", name="shop/faded").click()
         await expect(note).to_contain_text("the first run of version 2.0")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from dataset_runs import BEGAN, DatasetRuns
 
+from gateway.clock import utc_now
+from gateway.datasets.dataset import DatasetRun, RunState
 from gateway.datasets.feed import DatasetFeed
 from gateway.datasets.store import RunStore
 from gateway.datasets.upkeep import DatasetUpkeep
@@ -71,3 +74,16 @@ def test_items_that_a_dataset_needs_are_marked_for_retention(runs: DatasetRuns) 
     for hour in (2, 3):
         (batch,) = windows.batches(Window.around("items", BEGAN + timedelta(hours=hour, minutes=5)))
         assert [(one.job_id, one.is_needed) for one in batch] == [({2: held, 3: due}[hour], True)]
+
+
+def test_a_skipped_run_does_not_hide_the_last_changes(served: Any) -> None:
+    runs, now = RunStore(served), utc_now()
+    published, skipped = uuid4().hex, uuid4().hex
+    for age, job_id, state in ((2, published, RunState.PUBLISHED), (1, skipped, RunState.SKIPPED)):
+        times = {"started_at": now - timedelta(hours=age), "ended_at": now, "at": now}
+        runs.save(DatasetRun(job_id=job_id, dataset="d", scope="s", state=state, **times))
+    for ids, newest in (([skipped, published], published), ([skipped], skipped)):
+        run = runs.newest_of(ids)
+        assert run is not None
+        assert run.job_id == newest
+    assert runs.newest_of([]) is None

@@ -68,7 +68,8 @@ class Bulk {
    * @param {string[]} schedules
    */
   constructor(action, filter, onDone, schedules) {
-    this.pause = new PauseTick(schedules);
+    // who stops all crawls of a host does not want them to begin again
+    this.pause = new PauseTick(schedules, given({ ...filter, user_id: undefined }).join() === "host");
     this.action = action;
     this.filter = filter;
     this.onDone = onDone;
@@ -257,16 +258,19 @@ const WORDS = {
   user_id: "user",
 };
 
+/** The names of the fields that the filter has. @type {(filter: Filter) => string[]} */
+const given = (filter) => Object.keys(filter).filter((name) => filter[name] != null);
+
 /**
  * The filter in words; empty if all jobs match.
  *
  * @type {(filter: Filter) => string}
  */
 function said(filter) {
-  const given = Object.entries(filter).filter(([name, value]) => value != null && name !== "job_id");
   return shown(
-    given
-      .map(([name, value]) => `${WORDS[name] ?? name.replaceAll("_", " ")} ${[value].flat().join(" or ")}`)
+    given(filter)
+      .filter((name) => name !== "job_id")
+      .map((name) => `${WORDS[name] ?? name.replaceAll("_", " ")} ${[filter[name]].flat().join(" or ")}`)
       .join(", "),
     400,
   );

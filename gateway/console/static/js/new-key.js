@@ -4,6 +4,7 @@ import { ApiError, api } from "./api.js";
 import { allWithin, byId, h, within } from "./dom.js";
 import { renewPart } from "./parts.js";
 import { toast } from "./toast.js";
+import { inputValue } from "./when-fields.js";
 
 /** How often, and how many milliseconds apart, it is tried: a gateway may take two seconds to hear of the first key. */
 const TRIES = 20;
@@ -50,7 +51,14 @@ document.addEventListener("key-made", async ({ detail }) => {
   byId("invitation").hidden = !words;
   byId("new-key").hidden = false;
   byId("new-key-title").focus();
-  if (document.getElementById("no-keys")) await signIn(detail.key, TRIES);
+  const none = document.getElementById("no-keys");
+  if (none) {
+    // what the page says of keys is wrong from now on
+    const words = h("p", { class: "muted", role: "status" }, "Signing in… Please stay on this page.");
+    none.replaceChildren(words);
+    byId("key-list").replaceChildren();
+    await signIn(detail.key, TRIES);
+  }
   renewPart("#key-list");
 });
 
@@ -107,6 +115,22 @@ async function copy(id) {
   }
 }
 
+/** Days for which a colleague's key is valid, and the most projects that are ticked: a key can have no more. */
+const COLLEAGUE_DAYS = 90;
+const MOST_PROJECTS = 20;
+
+/** Fill in what a key for a colleague usually is. All projects are ticked: one more would not be seen by oversight. */
+function forColleague() {
+  scopes().value = '["read_all"]';
+  offer();
+  const until = new Date(Date.now() + COLLEAGUE_DAYS * 86_400_000);
+  byId("field-expires_at", HTMLInputElement).value = inputValue(until).slice(0, 16);
+  const projects = allWithin(byId("make-key"), '[type="checkbox"][name="projects"]', HTMLInputElement);
+  for (const one of projects) one.checked = projects.length <= MOST_PROJECTS;
+  byId("field-user_id").focus();
+}
+
+allWithin(document, "[data-preset]")[0]?.addEventListener("click", forColleague);
 scopes().addEventListener("change", offer);
 // a form that was reset has its first scope again, but only after the event
 byId("make-key").addEventListener("reset", () => setTimeout(offer));

@@ -15,7 +15,7 @@ let known;
 
 /** What does not change while somebody types is asked for once per page: lists of places, and the help. */
 function things() {
-  known ??= Promise.all([Promise.all([spiders(), projects(), datasets(), sites(), siteRuns()]), helpPages()]);
+  known ??= Promise.all([Promise.all([acts(), spiders(), projects(), datasets(), sites(), siteRuns()]), helpPages()]);
   return known;
 }
 
@@ -69,6 +69,32 @@ async function helpPages() {
   return titles.map(([title, page, address]) => choice("Help", title, goTo(address), page === title ? "" : page));
 }
 
+/** Pages of the help that have these words in their text. @type {(text: string, signal: AbortSignal) => Promise<Choice[]>} */
+async function helpWith(text, signal) {
+  /** @type {[title: string, page: string, address: string][]} */
+  const found = await api("GET /console/help-found", { query: { q: text }, signal }).catch(() => []);
+  return found.map(([title, page, address]) => choice("Help", title, goTo(address), page === title ? "" : page));
+}
+
+/** Acts that have a page of their own, for those who may do them. */
+async function acts() {
+  const stop = choice("Action", "Stop all crawls of a site or host…", goTo(link("/console/sites")));
+  if (!document.querySelector('#menu a[href^="/console/keys"]')) return [stop];
+  /** @type {{ projects: { name: string, previous: string | null }[] }} */
+  const { projects: all } = await api("GET /projects").catch(() => ({ projects: [] }));
+  const back = all.filter((one) => one.previous);
+  return [
+    ...back.map((one) =>
+      choice(
+        "Action",
+        `Roll back ${one.name} to ${one.previous}…`,
+        goTo(link(`/console/projects/${part(one.name)}`)),
+      ),
+    ),
+    stop,
+  ];
+}
+
 const part = encodeURIComponent;
 const user = () => document.body.dataset.user;
 
@@ -98,17 +124,21 @@ async function found(text, signal) {
   const matches = (/** @type {Choice} */ one) =>
     wanted.split(/\s+/).every((part) => one.words.toLowerCase().includes(part));
   if (!wanted) return offered();
-  const [[places, help], schedules, jobs] = await Promise.all([
+  const [[places, help], schedules, jobs, more] = await Promise.all([
     things(),
     schedulesWith(text.trim(), signal),
     jobsWith(text.trim(), signal),
+    helpWith(text.trim(), signal),
   ]);
+  const titles = help.filter(matches).slice(0, MOST);
+  const said = new Set(titles.map((one) => one.words));
   return [
     ...offered().filter(matches),
     ...places.flatMap((some) => some.filter(matches).slice(0, MOST)),
     ...schedules,
     ...jobs,
-    ...help.filter(matches).slice(0, MOST),
+    ...titles,
+    ...more.filter((one) => !said.has(one.words)).slice(0, MOST - titles.length),
   ];
 }
 

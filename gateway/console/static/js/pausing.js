@@ -19,9 +19,13 @@ export async function pauseSchedules(ids) {
 export class PauseTick {
   #box = h("input", { type: "checkbox", id: "pause-too" });
 
-  /** @param {string[]} ids of the schedules; the box is only shown if there are any */
-  constructor(ids) {
+  /**
+   * @param {string[]} ids of the schedules; the box is only shown if there are any
+   * @param {boolean} ticked
+   */
+  constructor(ids, ticked) {
     this.ids = ids;
+    this.#box.checked = ticked && ids.length > 0;
     const words = `Also pause the ${ids.length === 1 ? "schedule" : schedules(ids)} that would start such jobs again`;
     this.element = h(
       "div",

@@ -177,3 +177,13 @@ def test_a_page_of_another_session_gets_nothing(sign_in: SignIn, anne: Issued) -
 def test_the_token_against_forgery_is_that_of_the_session(sign_in: SignIn, anne: Issued) -> None:
     browser: Any = sign_in(anne)
     assert f'<meta name="csrf-token" content="{browser.view["csrf_token"]}">' in get(browser.http, "/").text
+
+
+@pytest.mark.parametrize(
+    ("typed", "there"), [("/console/", "/"), ("/console/errors/", "/console/errors"), ("/console/nodes/?a=b", None)]
+)
+def test_a_slash_at_the_end_of_an_address_does_no_harm(gateway: httpx2.Client, typed: str, there: str | None) -> None:
+    answer = get(gateway, typed)
+    assert (answer.status_code, answer.headers["location"]) == (307, there or "/console/nodes?a=b")
+    assert get(gateway, "/console/nowhere/").headers["location"] == "/console/nowhere"
+    assert get(gateway, "/console/nowhere").status_code == 404

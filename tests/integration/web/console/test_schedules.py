@@ -10,10 +10,12 @@ from html import unescape
 from typing import Any
 
 import httpx2
+from jobs import make_job
 from pymongo.database import Database
 
 from gateway.clock import to_iso, utc_now
 from gateway.console.formats import exact
+from gateway.jobs.job import Job, JobStatus
 
 Make = Callable[..., dict[str, Any]]
 
@@ -104,3 +106,15 @@ def test_the_form_of_a_schedule_keeps_a_version_that_is_deployed_nowhere_now(
     # without it, whoever changes only the name would send "the latest at each run"
     assert '<option value="0.9-gone" selected>0.9-gone (not deployed)</option>' in page
     assert "not deployed" not in read(gateway, f"/console/schedules/{identity}/edit", spider="another")
+
+
+def test_a_run_that_was_cancelled_before_it_started_has_started_never(
+    gateway: httpx2.Client, make: Make, keep: Callable[[Job], Job]
+) -> None:
+    schedule = make()
+    job = make_job(user_id=schedule["user_id"], schedule_id=schedule["schedule_id"])
+    ended = {"status": JobStatus.CANCELLED, "settled": True, "live_key": None, "finished_at": utc_now()}
+    keep(job.model_copy(update=ended))
+    page = read(gateway, f"/console/schedules/{schedule['schedule_id']}")
+    assert "<td>never</td>" in page
+    assert "<td>not yet</td>" not in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from gateway.application import create_app
 from gateway.console.formats import page_title
+from gateway.console.help_index import find_help
 from gateway.console.static_files import KEPT_FOREVER
 from gateway.settings import Settings
 
@@ -142,3 +144,20 @@ async def test_in_a_clone_a_page_is_shown_as_it_is_written_until_it_is_built(
 
 def test_a_page_has_a_name_for_people() -> None:
     assert page_title("docs/how-to/move-from-scrapyd.md#in-four-steps") == "Move from scrapyd"
+
+
+def test_the_palette_finds_what_the_text_says(archive: Path) -> None:
+    items = [
+        {"location": "docs/a.html", "title": "Deploy", "text": "<p>To go back: <code>projects rollback</code>.</p>"},
+        {"location": "docs/b.html#roll-back", "title": "Roll back", "text": "Go to the version before."},
+        {"location": "docs/b.html", "title": "Projects", "text": "Egg files."},
+        {"location": "docs/decisions/1.html", "title": "Roll back", "text": ""},
+    ]
+    with ZipFile(archive, "w") as site:
+        site.writestr("search.json", json.dumps({"items": items}))
+    assert find_help(archive, "roll back") == [
+        ("Roll back", "Projects", "/help/docs/b.html#roll-back"),
+        ("Deploy", "Deploy", "/help/docs/a.html"),
+    ]
+    assert not find_help(archive, "roll nowhere")
+    assert not find_help(archive, " ")
