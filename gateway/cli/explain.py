@@ -8,6 +8,7 @@ from textwrap import wrap
 
 from rich.text import Text
 
+from gateway.cli.api import Api, ApiError
 from gateway.cli.terminal import Record, age, counted, out, program, shown, visible
 from gateway.cli.watching import status_text
 
@@ -26,6 +27,7 @@ def _counts(status: Record) -> Text:
     return Text.assemble(status_text(status["status"]), f": {counts}")
 
 
+_GOOD = frozenset({"finished", "partial"})
 #: `waiting_reason` → why a job waits, and what to do about it.
 _WAITING = {
     "capacity": (
@@ -98,11 +100,13 @@ def explain(job: Record, options: Record) -> Text:
         ("status", _counts(job)),
         ("crawl", what_is_crawled(job["spec"])),
         ("asked for", f"{shown(job['created_at'])} ({age(job['created_at'])} ago) by {job['user_id']}"),
+        ("version", job["version"]),
         *(line for attempt in job["attempts"] for line in _attempt(attempt)),
         ("queue", f"place {job['queue_position']}" if job["queue_position"] else None),
         ("cancel", f"asked for at {shown(job['cancel_requested_at'])}" if job["cancel_requested_at"] else None),
         ("pause", _pause(job)),
         ("result" if job["status"] == "finished" else "why", why),
+        *_notable(options["gateway"], job),
         *_advice(job),
         ("webhooks", job["webhook_message"]),
         ("to do", todo and todo.format(**names)),
@@ -117,6 +121,21 @@ def what_is_crawled(spec: Record) -> str:
     more = f" +{len(urls) - 1}" if len(urls) > 1 else ""
     start = f", from {urls[0]}{more}" if urls else ""
     return f"spider {spec['spider']} of project {spec['project']}{start}"
+
+
+def _notable(api: Api, job: Record) -> Iterator[tuple[str, str]]:
+    """Of a job that is over: the fields with fewer values than before, and the slowest request."""
+    if job["status"] not in _GOOD:
+        return
+    path = f"/jobs/{job['job_id']}"
+    try:
+        found = api.get(f"{path}/fields", compare="runs")
+        slowest = api.get(f"{path}/requests", sort="-ms", limit=1)["requests"]
+    except ApiError:  # what is shown besides must not depend on it
+        return
+    for one in (one for one in found["fields"] if found["items"] and one["lower"]):
+        yield "field", f"{one['name']}: filled in {one['share']:.0%} of the items, before {one['share_before']:.0%}"
+    yield from (("slowest", f"{one['ms']} ms: {one['url']}") for one in slowest if one["ms"] is not None)
 
 
 def _advice(job: Record) -> Iterator[tuple[str, str]]:

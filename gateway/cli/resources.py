@@ -48,6 +48,7 @@ from gateway.cli.terminal import (
     took,
 )
 from gateway.cli.watching import STATUS_STYLES, status_text
+from gateway.jobs.advice import WAITS_FOR
 
 _Printed = Callable[[Any, Record], str]
 
@@ -74,6 +75,11 @@ def _start(record: Record) -> str:
     more = record["start_urls_count"] - 1
     first = " ".join(record["start_urls"][:1]).removeprefix("https://")
     return first + (f" +{more}" if more > 0 else "")
+
+
+def _waits_for(job: Record) -> str:
+    reason = job.get("waiting_reason")
+    return WAITS_FOR.get(reason, str(reason)).removeprefix("waiting ").removeprefix("for ") if reason else ""
 
 
 def _duration(job: Record) -> str:
@@ -256,9 +262,16 @@ JOBS = Resource(
     others=(SCHEDULES,),
     about="Jobs: each is one crawl.",
     columns="JOB job_id:id, STATUS status, 3*PROJECT project, *SPIDER spider, 5>PAGES completed_pages, "
-    "1>ITEMS items_count, 4>ERRORS errors_count, 2>DURATION duration, >AGE created_at:age, *START start",
+    "1>ITEMS items_count, 4>ERRORS errors_count, 2>DURATION duration, >PLACE queue_position, "
+    "*WAITS FOR waiting_reason, >AGE created_at:age, *START start",
+    unless_empty=("queue_position", "waiting_reason"),
     empty="no jobs: `{program} crawl URL` makes one",
-    cells={"status": lambda job: status_text(job["status"]), "start": _start, "duration": _duration},
+    cells={
+        "status": lambda job: status_text(job["status"]),
+        "start": _start,
+        "duration": _duration,
+        "waiting_reason": _waits_for,
+    },
     actions=(
         ApiCommand(
             "list",

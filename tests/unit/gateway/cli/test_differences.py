@@ -57,3 +57,18 @@ def test_what_was_not_compared_is_said(gateway: StandIn, run: Run) -> None:
     assert "compared the first 8 items with the first 9: what seems new or removed may only come later" in said
     assert "2 items with a key that came before: choose other fields with --key" in said
     assert "1 item without the key" in said
+
+
+def test_a_run_is_compared_with_the_last_one_of_the_day_before(gateway: StandIn, run: Run) -> None:
+    spec = {"project": "shop", "spider": "offers", "start_urls": [], "params": {"page": 1}}
+    job = {"job_id": JOB, "created_at": "2027-06-02T09:00:00.000Z", "schedule_id": None, "spec": spec}
+    gateway.says(f"GET /jobs/{JOB}", Answer(200, job))
+    gateway.says(f"GET /jobs/{OTHER}", Answer(200, {**job, "job_id": OTHER}))
+    gateway.says("GET /jobs", Answer(200, {"jobs": [{"job_id": OTHER}], "next": None}))
+    gateway.says(f"GET /jobs/{JOB}/differences", Answer(200, FOUND))
+    done = run("jobs", "compare", JOB, "--yesterday", TZ="UTC")
+    assert done.returncode == 0, done.stderr
+    assert gateway.asked(f"/jobs/{JOB}/differences")[0].query.startswith(f"other_job_id={OTHER}")
+    assert "until=2027-06-02T00%3A00%3A00%2B00%3A00" in gateway.asked("/jobs")[0].query
+    gateway.says("GET /jobs", Answer(200, {"jobs": [], "next": None}))
+    assert "before 2027-06-02 ended well" in run("jobs", "compare", JOB, "--yesterday", TZ="UTC").stderr

@@ -19,6 +19,7 @@ DETAIL: dict[str, Any] = {
     "pause_requested_at": None, "expires_at": None,
     "spec": {"project": "shop", "spider": "offers", "start_urls": ["https://a.example", "https://b.example"]},
 }  # fmt: skip
+LOST = {"items": 10, "fields": [{"name": "price", "lower": True, "share": 0.7, "share_before": 1.0}]}
 ATTEMPT = {
     "attempt": 1,
     "node": "n1",
@@ -136,3 +137,12 @@ def test_a_long_line_goes_on_below_its_beginning_on_a_terminal(monkeypatch: pyte
     assert " ".join(line.strip() for line in further) == why.removeprefix(
         "3 of 3 requests failed, the first of them with a "
     )
+
+
+def test_a_job_that_is_over_says_what_is_notable(gateway: StandIn, run: Run) -> None:
+    gateway.says(f"GET /jobs/{JOB}/fields", Answer(200, LOST))
+    slowest = {"ms": 900, "url": "https://a.example/slow"}
+    gateway.says(f"GET /jobs/{JOB}/requests", Answer(200, {"requests": [slowest], "next": None}))
+    text = shown(gateway, run, status="finished")
+    for words in ("version 1.4", "price: filled in 70% of the items, before 100%", "900 ms: https://a.example/slow"):
+        assert words in text

@@ -224,11 +224,12 @@ def test_of_several_that_begin_so_none_is_taken_and_all_are_named(
     assert {request.path for request in gateway.requests} == {"/jobs", "/schedules"}
 
 
-def test_where_none_begins_so_the_gateway_says_that_there_is_none(gateway: StandIn, run: Run) -> None:
+def test_where_none_begins_so_it_says_that_there_is_none(gateway: StandIn, run: Run) -> None:
     _has(gateway, OTHER)
-    gateway.says("GET /jobs/5f0e", Answer(404, {"error": {"message": "there is no job '5f0e'"}}))
     done = run("jobs", "show", "5f0e")
-    assert (done.returncode, done.stderr) == (2, "error: there is no job '5f0e'\n")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: no job begins with '5f0e': ")
+    assert not gateway.asked("/jobs/5f0e")
 
 
 def test_an_id_is_looked_for_on_many_pages_but_not_for_ever(gateway: StandIn, run: Run) -> None:
@@ -346,3 +347,12 @@ def test_a_reader_that_has_seen_enough_is_no_error(gateway: StandIn, command: tu
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_waiting_jobs_are_listed_with_their_place_and_what_they_wait_for(gateway: StandIn, run: Run) -> None:
+    path, answer = LISTS["jobs"]
+    waiting = {**answer["jobs"][0], "status": "pending", "queue_position": 8, "waiting_reason": "capacity"}
+    gateway.says(f"GET {path}", Answer(200, {**answer, "jobs": [waiting]}))
+    head, line = run("jobs", "--status", "pending").stdout.splitlines()[:2]
+    assert "PLACE  WAITS FOR" in head
+    assert "8  a free slot" in line
