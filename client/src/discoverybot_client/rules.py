@@ -9,7 +9,9 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -47,13 +49,16 @@ _FIRST, _LONGEST = 0.25, 30.0
 _DOUBLINGS = 20
 #: Seconds without data after which a stream counts as dead: the gateway sends a comment every 15 s.
 SILENCE = 45.0
+#: Seconds for a gateway that never was there.
+_FIRST_PATIENCE = 60.0
 #: Maximum seconds for which one request waits for the end of a job, and additional seconds for its answer.
 WAIT_SLICE, GRACE = 30, 10.0
 
 
 class Retries(NamedTuple):
     """A request that fails is sent again at most `most` times. The pauses double, from a quarter of a second to half
-    a minute, and are random, so that many clients do not come back at once. A longer `Retry-After` is obeyed.
+    a minute, and are random, so that many clients do not come back at once. A longer `Retry-After` is obeyed; if the
+    call may not take so long, the error is raised at once.
     """
 
     most: int = 5
@@ -80,7 +85,7 @@ class Retries(NamedTuple):
     def pause(self, number: int, retry_after: float | None = None) -> float:
         """Seconds before try `number`, counted from 0."""
         longest = min(_LONGEST, _FIRST * 2 ** min(number, _DOUBLINGS))
-        return max(min(retry_after or 0.0, 4 * _LONGEST), random.uniform(longest / 2, longest))  # noqa: S311 - no secret
+        return max(retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311 - no secret
 
 
 class Deadline:
@@ -104,6 +109,37 @@ class Deadline:
         return seconds if left is None else max(0.001, min(seconds, left))
 
 
+class Patience:
+    """How long a loop that follows something waits for a gateway that is away: `seconds`, or without a limit. One
+    that was never there is given up after a minute.
+    """
+
+    def __init__(self, retries: Retries, seconds: float | None, *, was_there: bool) -> None:
+        self._retries = retries
+        self._seconds = seconds
+        self._was_there = was_there
+        self._since: float | None = None
+        self._failures = 0
+
+    def is_heard(self) -> None:
+        """The gateway has answered."""
+        self._since, self._failures, self._was_there = None, 0, True
+
+    def pause(self, error: ApiError | GatewayUnreachableError, least: float = 0.0) -> float:
+        """Seconds until the next try. Raises `error` if the time is over by then."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        pause = self._retries.pause(self._failures, error.retry_after or least)
+        self._failures += 1
+        seconds = self._seconds if self._was_there or self._seconds is not None else _FIRST_PATIENCE
+        if seconds is None:
+            return pause
+        left = self._since + seconds - now
+        if left <= 0 or (error.retry_after or 0.0) > left:
+            raise error
+        return min(pause, left)
+
+
 def segment(name: Any) -> str:
     """An id or a name as one part of a path, whatever is in it. Raises `ValueError` if it leads elsewhere."""
     text = str(name)
@@ -118,10 +154,12 @@ def may_repeat(method: str, headers: Mapping[str, str]) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    try:
-        return max(0.0, float(headers["Retry-After"]))
-    except (KeyError, ValueError):
-        return None
+    """The seconds of a `Retry-After`, which may also be a date."""
+    told = headers.get("Retry-After", "")
+    with suppress(ValueError):
+        seconds = told.replace(".", "", 1).isdecimal()
+        return max(0.0, float(told) if seconds else parsedate_to_datetime(told).timestamp() - time.time())
+    return None
 
 
 class Told(dict[str, Any]):

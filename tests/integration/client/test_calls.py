@@ -204,6 +204,11 @@ def test_who_does_not_wait_asks_again_only_for_a_lost_answer(status: int) -> Non
         assert (time.monotonic() - begun < 5, raised.value.was_sent) == (True, False)
 
 
+def test_a_503_of_another_server_is_no_health() -> None:
+    with client_of(whole({"error": "busy"}, 503)) as (client, _), pytest.raises(NoGatewayError, match="no 'status'"):
+        client.health()
+
+
 def test_what_is_wrong_with_a_platform_is_an_answer() -> None:
     report = {"status": "starting", "checks": {"nodes": {"status": "down", "message": "none"}}}
     with client_of(whole(report, 503), retries=0) as (client, _):
@@ -246,6 +251,22 @@ def test_what_is_sent_again_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     lines = [record.getMessage() for record in caplog.records if record.name == "discoverybot_client"]
     assert [line.partition("; again in")[0] for line in lines] == [
         f"GET /jobs/{JOB['job_id']}: MongoDB is away (unavailable, request r1)"
+    ]
+
+
+def test_a_download_and_changes_that_are_asked_for_again_are_logged(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level("INFO", "discoverybot_client")
+    dataset, away = whole({"name": "prices", "user_id": "ada"}), whole(AWAY, 503)
+    with client_of(dataset, away, whole(b"{}"), retries=1) as (client, _):
+        client.datasets.get("prices").export(tmp_path / "prices.jsonl")
+    with client_of(dataset, away, whole(SECOND), retries=0) as (client, _):
+        next(numbers_of(client.datasets.get("prices").changes(follow=True)))
+    lines = [record.getMessage() for record in caplog.records if record.name == "discoverybot_client"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "GET /datasets/prices/items/download",
+        "GET /datasets/prices/changes",
     ]
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from scripted_server import Answer, Asked, nothing, stand_in, whole
+from stores import free_port
 
 from discoverybot_client import AsyncClient, Client, GatewayUnreachableError, Job, NotFoundError, UnavailableError
 
@@ -97,6 +98,12 @@ def test_patience_ends_and_a_refusal_is_no_interruption() -> None:
     gone = whole({"error": {"code": "job_not_found", "message": "no"}}, 404)
     with job_of(gone) as job, pytest.raises(NotFoundError):
         list(job.follow())
+
+
+def test_a_gateway_that_never_was_there_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discoverybot_client.rules._FIRST_PATIENCE", 0.1)
+    with Client(f"http://127.0.0.1:{free_port()}") as client, pytest.raises(GatewayUnreachableError):
+        list(client.events())
 
 
 def test_who_is_slow_has_lost_no_patience() -> None:

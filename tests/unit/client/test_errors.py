@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 
 from discoverybot_client import ApiError, GatewayUnreachableError, NotFoundError, Retries, UnavailableError
+from discoverybot_client.rules import Patience, retry_after
 
 
 def test_a_gateway_that_is_away_for_days_is_asked_now_and_then() -> None:
     assert 15 <= Retries().pause(10_000) <= 30
+
+
+def test_the_pause_that_a_gateway_asks_for_is_not_cut() -> None:
+    assert Retries().pause(1, 500) == 500
+    assert retry_after({"Retry-After": "1.5"}) == 1.5
+    ahead = retry_after({"Retry-After": format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)})
+    assert ahead is not None
+    assert 86_000 < ahead <= 86_400
+    assert retry_after({"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}) == 0
+    assert (retry_after({}), retry_after({"Retry-After": "soon"})) == (None, None)
+
+
+def test_patience_that_does_not_cover_a_pause_ends_at_once() -> None:
+    error = UnavailableError(503, {}, retry_after=500)
+    assert Patience(Retries(), None, was_there=True).pause(error) == 500
+    with pytest.raises(UnavailableError):
+        Patience(Retries(), 60, was_there=True).pause(error)
 
 
 def test_a_refusal_says_which_request_it_was() -> None:

@@ -317,7 +317,8 @@ class Client:
 
     async def health(self) -> Health:
         """What works and what does not: `status` is `ok`, `degraded`, `starting` or `down`."""
-        return Health(await self._transport.call("GET", "/health", answers=_NOT_HEALTHY))
+        told = await self._transport.call("GET", "/health", answers=_NOT_HEALTHY)
+        return Health({**told, "status": told["status"]})
 
     async def whoami(self) -> Session:
         """Whose key it is, and what it may do."""

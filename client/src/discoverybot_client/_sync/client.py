@@ -317,7 +317,8 @@ class Client:
 
     def health(self) -> Health:
         """What works and what does not: `status` is `ok`, `degraded`, `starting` or `down`."""
-        return Health(self._transport.call("GET", "/health", answers=_NOT_HEALTHY))
+        told = self._transport.call("GET", "/health", answers=_NOT_HEALTHY)
+        return Health({**told, "status": told["status"]})
 
     def whoami(self) -> Session:
         """Whose key it is, and what it may do."""

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from discoverybot_client.records import Event
-from discoverybot_client.rules import AWAY, SILENCE, given, unreachable
+from discoverybot_client.rules import AWAY, SILENCE, Patience, given, unreachable
 
 from .transport import Transport
 
@@ -35,13 +35,13 @@ def events(
     on after the last event, and an event `dropped` says so. Raises `GatewayUnreachableError` or
     `UnavailableError` if the gateway is away for `patience` seconds, and `ApiError` if it refuses.
     """
-    last_id, pause, number = after, 2.0, 0
-    away_since: float | None = None
+    last_id, pause = after, 2.0
+    outage = Patience(transport.retries, patience, was_there=transport.was_there)
     while True:
         try:
             with closing(_connected(transport, path, last_id, given(**query))) as connected:
                 for sent in connected:
-                    away_since, number = None, 0
+                    outage.is_heard()
                     last_id = sent.id or last_id
                     pause = pause if sent.retry is None else sent.retry / 1000
                     if sent.data:
@@ -52,11 +52,7 @@ def events(
         except _OverError:
             return
         except AWAY as error:
-            away_since = time.monotonic() if away_since is None else away_since
-            if patience is not None and time.monotonic() - away_since > patience:
-                raise
-            after_pause = transport.retries.pause(number, error.retry_after or pause)
-        number += 1
+            after_pause = outage.pause(error, pause)
         _logger.info("the stream %s broke off after %r; again in %.1f s", path, last_id, after_pause)
         yield Event("dropped", last_id, {})
         time.sleep(after_pause)

@@ -36,7 +36,7 @@ from discoverybot_client.params import (
     ScheduleFilters,
 )
 from discoverybot_client.records import NEW_JOB
-from discoverybot_client.rules import AWAY, GRACE, Deadline, given, idempotent, order, segment, sent
+from discoverybot_client.rules import AWAY, GRACE, Deadline, Patience, given, idempotent, order, segment, sent
 
 from .bound import Bound, Resource
 from .jobs import Job
@@ -148,7 +148,9 @@ class Schedules(Resource):
 
 
 class Changes:
-    """The changes of a dataset, in order. Keep `cursor` beside what you have done with them, and go on from there."""
+    """The changes of a dataset: a loop over it has each as a `Change`, in order. Keep its `cursor` beside what you
+    have done with them; the next loop goes on there (`since`).
+    """
 
     def __init__(
         self,
@@ -180,18 +182,14 @@ class Changes:
 
     def _next_page(self) -> dict[str, Any]:
         """The next page; who follows waits for a gateway that is away."""
-        away_since: float | None = None
-        number = 0
+        outage = Patience(self._transport.retries, self._patience, was_there=self._transport.was_there)
         while True:
             try:
                 return self._page()
             except AWAY as error:
-                away_since = time.monotonic() if away_since is None else away_since
-                is_over = self._patience is not None and time.monotonic() - away_since >= self._patience
-                if is_over or not self._follow:
+                if not self._follow:
                     raise
-                time.sleep(self._transport.retries.pause(number, error.retry_after))
-            number += 1
+                self._transport.sleep(outage.pause(error), "GET", self._path, error)
 
     def _page(self) -> dict[str, Any]:
         wait = _WAIT if self._follow else 0

@@ -56,6 +56,8 @@ class Transport:
     ) -> None:
         self.url = address.url
         self.timeout, self.retries = timeout, Retries.of(retries)
+        #: Whether there was an answer.
+        self.was_there = False
         self.http = httpx2.Client(
             base_url=address.url,
             headers=address.headers,
@@ -135,8 +137,12 @@ class Transport:
             pause, left = self.retries.pause(number, failed.retry_after), until.left()
             if not self.retries.cover(number, failed, repeatable=repeatable) or (left is not None and pause >= left):
                 raise failed from None
-            _logger.info("%s %s: %s; again in %.1f s", method, path, failed, pause)
-            time.sleep(pause)
+            self.sleep(pause, method, path, failed)
+
+    def sleep(self, pause: float, method: str, path: str, failed: Exception) -> None:
+        """Wait before the request is sent again."""
+        _logger.info("%s %s: %s; again in %.1f s", method, path, failed, pause)
+        time.sleep(pause)
 
     def _once(
         self, method: str, path: str, until: Deadline, options: dict[str, Any]
@@ -146,6 +152,7 @@ class Transport:
         """
         timeout = httpx2.Timeout(until.within(until.silence), connect=until.within(_CONNECT))
         with self.http.stream(method, path, timeout=timeout, **options) as answer:
+            self.was_there = True
             pieces = []
             for piece in pieces_of(answer):
                 pieces.append(piece)
@@ -198,6 +205,7 @@ class Transport:
         timeout = httpx2.Timeout(silence, connect=_CONNECT)
         try:
             with self.http.stream("GET", path, params=query, headers=headers, timeout=timeout) as answer:
+                self.was_there = True
                 if answer.status_code >= _ERRORS:
                     body, after = body_of(answer), retry_after(answer.headers)
                     raise error_of(self.url, answer.status_code, body, after)
@@ -220,9 +228,10 @@ class Transport:
                 return partial.replace(target)
             except AWAY as error:
                 number += 1
-                if not self.retries.cover(number, error, repeatable=True):
+                pause = self.retries.pause(number, error.retry_after)
+                if not self.retries.cover(number, error, repeatable=True) or pause >= self.timeout:
                     raise
-                time.sleep(self.retries.pause(number, error.retry_after))
+                self.sleep(pause, "GET", path, error)
             finally:
                 partial.unlink(missing_ok=True)
 
