@@ -84,9 +84,9 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         egg(source("oldest", spiders="from scrapy.spider import Spider\n", cookies="x = 1\nprint 'x'\n")),
         ("No module named 'scrapy.spider'", "It is written for Python 2 (oldest/cookies.py, line 2)"),
     ),
-    "what Python had until 3.9": (
-        egg(source("aged", spiders="from collections import Iterator\n")),
-        ("cannot import name 'Iterator'", "This Python does not have it: import what has taken its place"),
+    "what Python had until 3.10": (
+        egg(source("aged", spiders="from asyncio import coroutine\n")),
+        ("cannot import name 'coroutine'", "This Python does not have it: import what has taken its place"),
     ),
     "names of Python 2": (
         egg(source("old", spiders="reload(sys)\n")),
