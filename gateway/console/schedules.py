@@ -43,7 +43,7 @@ from gateway.web.routes.schedules import (
     preview_schedule,
     schedules_page,
 )
-from gateway.web.schemas.calendar import CalendarQuery, CalendarSchedule, PastRun, SchedulesCalendar
+from gateway.web.schemas.calendar import CalendarQuery, CalendarRun, CalendarSchedule, SchedulesCalendar
 from gateway.web.schemas.schedule import ComingRun, HistoryQuery, PreviewQuery, SchedulesQuery
 from gateway.web.schemas.types import Cursor, Name, QueryModel
 
@@ -243,7 +243,7 @@ def _day(runs: list[WeekRun], *, is_first: bool, is_last: bool) -> Day:
     return Day([], counts)
 
 
-def _past(run: PastRun, zone: tzinfo) -> WeekRun:
+def _past(run: CalendarRun, zone: tzinfo) -> WeekRun:
     reason = run.reason or ""
     if run.kind is not LedgerKind.FIRED:
         status, word = run.kind.value, run.kind.value

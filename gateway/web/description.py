@@ -46,6 +46,7 @@ class DescribedAPI(FastAPI):
         # pydantic's own, which says nothing of itself
         components["schemas"]["JsonValue"]["description"] = "Any JSON."
         describe_fields(components["schemas"])
+        _drop_titles(components["schemas"])
         components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
         # declared once for all operations: for an operation with a declaration of its own, generators require a key
         document["security"] = [{_SCHEME: []}, {_SESSION: []}, {}]
@@ -61,6 +62,7 @@ class DescribedAPI(FastAPI):
                 operation.update(_access(scopes[f"{method.upper()} {path}"]))
                 for parameter in operation.get("parameters", ()):
                     _forbid_null(parameter["schema"])
+                    parameter["schema"].pop("title", None)
                     # generated clients would send it, and empty is what is not given
                     if parameter["schema"].get("default") == "":
                         del parameter["schema"]["default"]
@@ -167,6 +169,13 @@ def _name_free_objects(schemas: dict[str, Any]) -> None:
                 one["$ref"] = named[name]
     for name, free in _FREE.items():
         schemas[name] = {"type": "object", "additionalProperties": True, "description": free.description}
+
+
+def _drop_titles(schemas: dict[str, Any]) -> None:
+    """Leave out pydantic's titles of fields, which say their names again."""
+    for schema in schemas.values():
+        for field in schema.get("properties", {}).values():
+            field.pop("title", None)
 
 
 def _forbid_null(schema: dict[str, Any]) -> None:

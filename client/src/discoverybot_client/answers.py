@@ -1595,13 +1595,13 @@ class FieldOverRuns(Record):
     """The job since which its share is lower than the median of the runs before, by more than 5 percentage
     points; null if it is not.
     """
-    missing_on: list[MissingOn]
+    missing_on: list[MissingFieldPlace]
     """If it is lower: the parts of the site of whose items at least half lack it, in the last run."""
     types: dict[str, int]
     """How many values are of each type, in the last run that has items."""
 
 
-class MissingOn(Record):
+class MissingFieldPlace(Record):
     """A place where a field is missing, and how often."""
 
     place: str
@@ -1640,7 +1640,7 @@ class SchedulerStatus(Record):
     """When it happened, or was measured."""
     beats_alive: int
     """How many of these processes live."""
-    beats: list[Beat]
+    beats: list[SchedulerProcess]
     """The beats with a recent sign of life."""
     due: int
     """How many schedules are due and not fired yet; counted up to 10,000."""
@@ -1652,11 +1652,11 @@ class SchedulerStatus(Record):
     """The number of schedules in each state."""
     one_off_jobs: int
     """How many single crawls have a `schedule_at` in the future."""
-    last_fires: list[Fire]
+    last_fires: list[OccurrenceDecision]
     """The latest entries in the ledger of all schedules, newest first."""
 
 
-class Beat(Record):
+class SchedulerProcess(Record):
     """A process that starts what is due, and whether it lives."""
 
     name: str
@@ -1667,7 +1667,7 @@ class Beat(Record):
     """When it was last heard of."""
 
 
-class Fire(Record):
+class OccurrenceDecision(Record):
     """The decision on one occurrence."""
 
     schedule_id: str

@@ -44,6 +44,7 @@ from gateway.web.schemas.dataset import (
     DatasetHealth,
     DatasetItemsFileQuery,
     DatasetItemsQuery,
+    DatasetItemView,
     DatasetPage,
     DatasetReplace,
     DatasetRunsPage,
@@ -54,7 +55,6 @@ from gateway.web.schemas.dataset import (
     DatasetView,
     OwnedQuery,
     RecordsPage,
-    RecordView,
     SchemaQuery,
 )
 from gateway.web.schemas.stream import CHANGES, EVENT_STREAM, event_content
@@ -334,7 +334,7 @@ def _records_page(dataset: Dataset, query: DatasetItemsQuery, parts: GatewayPart
     if caller.projects:
         parts[Datasets].again(dataset, caller.projects)
     seq = query.as_of if query.as_of is not None else dataset.applied_seq
-    return RecordsPage(items=[RecordView.of(record) for record in found.records], next=found.next, seq=seq)
+    return RecordsPage(items=[DatasetItemView.of(record) for record in found.records], next=found.next, seq=seq)
 
 
 @router.get("/{name}/health", summary="What is normal, and how the last run compares", responses=problems(404, 503))

@@ -207,7 +207,7 @@ class SpiderRunView(BaseModel):
     counted: int = Field(description="How many of its items were counted.")
 
 
-class MissingOnView(BaseModel):
+class MissingFieldPlace(BaseModel):
     """A place where a field is missing, and how often."""
 
     place: str = Field(description="The first part of the paths of these pages, by the item's `url`.")
@@ -228,7 +228,7 @@ class FieldOverRunsView(BaseModel):
         description="The job since which its share is lower than the median of the runs before, by more than 5 "
         "percentage points; null if it is not."
     )
-    missing_on: list[MissingOnView] = Field(
+    missing_on: list[MissingFieldPlace] = Field(
         description="If it is lower: the parts of the site of whose items at least half lack it, in the last run."
     )
     types: dict[str, int] = Field(description="How many values are of each type, in the last run that has items.")
@@ -315,6 +315,6 @@ def _over_runs(one: FieldOverRuns, jobs: Sequence[ListedJob], places: Sequence[M
         path=list(one.path),
         shares=[None if share is None else round(share, 4) for share in one.shares],
         lower_since=None if one.since is None else jobs[one.since].id,
-        missing_on=[MissingOnView(**place._asdict()) for place in places[:_MOST_PLACES]],
+        missing_on=[MissingFieldPlace(**place._asdict()) for place in places[:_MOST_PLACES]],
         types=one.types,
     )

@@ -142,7 +142,7 @@ _AS_STORED = {
 }  # fmt: skip
 
 
-class MissingView(BaseModel):
+class MissingNodeView(BaseModel):
     """A node that nobody hears of, and what to do about it."""
 
     url: str
@@ -153,7 +153,7 @@ class NodeListView(BaseModel):
     """All nodes, and those that are missing."""
 
     nodes: list[NodeView]
-    missing: list[MissingView] = Field(description="URLs in `SCRAPYD_URL` with which no node has registered.")
+    missing: list[MissingNodeView] = Field(description="URLs in `SCRAPYD_URL` with which no node has registered.")
 
 
 router = Router(prefix="/nodes", tags=["nodes"])
@@ -168,7 +168,7 @@ def list_nodes(parts: Parts) -> NodeListView:
     missing = parts.node_list.missing(node.url for node in nodes)
     return NodeListView(
         nodes=[_view(node, parts) for node in nodes],
-        missing=[MissingView(url=url, todo=MISSING_TODO) for url in missing],
+        missing=[MissingNodeView(url=url, todo=MISSING_TODO) for url in missing],
     )
 
 
@@ -186,7 +186,7 @@ _JOINED: JsonDict = {
 }
 
 
-class Invite(Body, json_schema_extra={"examples": [{"minutes": 60, "note": "the one in Lyon"}]}):
+class InvitationRequest(Body, json_schema_extra={"examples": [{"minutes": 60, "note": "the one in Lyon"}]}):
     """How long an invitation of a node is valid."""
 
     minutes: int = Field(default=60, ge=1, le=7 * 24 * 60, description="How long the invitation is good.")
@@ -227,10 +227,10 @@ class JoinedView(BaseModel, json_schema_extra={"examples": [_JOINED]}):
 
 @router.post("/invitations", status_code=201, summary="Invite a machine", responses=problems(409, 503))
 @needs(Scope.ADMIN)
-def invite_node(parts: Parts, caller: Called, body: Invite | None = None) -> InvitationView:
+def invite_node(parts: Parts, caller: Called, body: InvitationRequest | None = None) -> InvitationView:
     """Makes a token with which one machine can become a node. 409 while there are no keys."""
     _require_key(caller)
-    wanted = body or Invite()
+    wanted = body or InvitationRequest()
     expires_at = parts.clock() + timedelta(minutes=wanted.minutes)
     with mongo_errors():
         issued = parts[Invitations].invite(expires_at, wanted.note)

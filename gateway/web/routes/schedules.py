@@ -208,7 +208,7 @@ class SchedulerQuery(QueryModel):
     last: int = Field(default=20, ge=0, le=200, description="How many entries of the ledger to return.")
 
 
-class BeatView(BaseModel):
+class SchedulerProcess(BaseModel):
     """A process that starts what is due, and whether it lives."""
 
     name: str = Field(description="`beat:<host>:<process>`.")
@@ -216,7 +216,7 @@ class BeatView(BaseModel):
     last_seen_at: Timestamp
 
 
-class FireView(BaseModel):
+class OccurrenceDecision(BaseModel):
     """The decision on one occurrence."""
 
     schedule_id: str
@@ -238,13 +238,15 @@ class SchedulerStatusView(BaseModel):
 
     at: Timestamp
     beats_alive: int
-    beats: list[BeatView] = Field(description="The beats with a recent sign of life.")
+    beats: list[SchedulerProcess] = Field(description="The beats with a recent sign of life.")
     due: int = Field(description="How many schedules are due and not fired yet; counted up to 10,000.")
     lag_seconds: float = Field(description="How late the most delayed of them is; 0 if none is due.")
     next_run: Timestamp | None = Field(description="When the next occurrence of any schedule is due, or was due.")
     schedules: dict[ScheduleState, int] = Field(description="The number of schedules in each state.")
     one_off_jobs: int = Field(description="How many single crawls have a `schedule_at` in the future.")
-    last_fires: list[FireView] = Field(description="The latest entries in the ledger of all schedules, newest first.")
+    last_fires: list[OccurrenceDecision] = Field(
+        description="The latest entries in the ledger of all schedules, newest first."
+    )
 
     @classmethod
     def of(cls, report: SchedulerReport) -> SchedulerStatusView:
@@ -253,7 +255,7 @@ class SchedulerStatusView(BaseModel):
             at=report.at,
             beats_alive=len(report.alive),
             beats=[
-                BeatView(name=beat.name, alive=beat.name in report.alive, last_seen_at=beat.at)
+                SchedulerProcess(name=beat.name, alive=beat.name in report.alive, last_seen_at=beat.at)
                 for beat in report.beats
             ],
             due=report.due,
@@ -261,7 +263,7 @@ class SchedulerStatusView(BaseModel):
             next_run=report.next_run,
             schedules=report.schedules,
             one_off_jobs=report.one_off_jobs,
-            last_fires=[FireView(**entry.model_dump()) for entry in report.latest],
+            last_fires=[OccurrenceDecision(**entry.model_dump()) for entry in report.latest],
         )
 
 

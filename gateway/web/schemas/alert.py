@@ -191,7 +191,7 @@ class AlertRulePreviewView(BaseModel, json_schema_extra={"examples": [{
         return cls(since=found.since, runs=found.runs, count=found.times, incidents=told)
 
 
-class PastView(BaseModel):
+class PastAlertView(BaseModel):
     """A time at which an alert fired before."""
 
     since: Timestamp
@@ -215,7 +215,7 @@ class AlertView(BaseModel, json_schema_extra={"examples": [_ALERT]}):
     job_id: str | None = Field(description="The last run that it is about.")
     told: bool = Field(description="Whether the receivers were notified of the alert, and not of its end since.")
     silenced_until: Timestamp | None = Field(description="`null` unless it is silenced now.")
-    past: list[PastView] = Field(description="Earlier incidents of this alert: the last 20, the oldest first.")
+    past: list[PastAlertView] = Field(description="Earlier incidents of this alert: the last 20, the oldest first.")
 
     @classmethod
     def of(cls, alert: Alert, names: Mapping[str, str], now: datetime) -> Self:

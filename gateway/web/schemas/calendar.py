@@ -96,7 +96,7 @@ class CalendarQuery(QueryModel):
         return since, until
 
 
-class PastRun(BaseModel):
+class CalendarRun(BaseModel):
     """The outcome of an occurrence, or a run that a user has started by hand."""
 
     kind: LedgerKind
@@ -112,7 +112,7 @@ class PastRun(BaseModel):
     reason: str | None
 
     @classmethod
-    def of(cls, past: Past) -> PastRun:
+    def of(cls, past: Past) -> CalendarRun:
         entry = past.entry
         fields = entry.model_dump(include={"kind", "due", "late_by_seconds", "missed", "reason"})
         fired = entry.kind is LedgerKind.FIRED
@@ -137,7 +137,7 @@ class CalendarSchedule(BaseModel):
     state: ScheduleState
     interval: str
     timezone: str
-    past: list[PastRun] = Field(description=f"The newest {MAX_OCCURRENCES} at most, the newest first.")
+    past: list[CalendarRun] = Field(description=f"The newest {MAX_OCCURRENCES} at most, the newest first.")
     past_cut: bool = Field(description="Whether there were more.")
     coming: list[ComingRun] = Field(description=f"The next {MAX_OCCURRENCES} at most.")
     coming_cut: bool = Field(description="Whether there will be more.")
@@ -154,7 +154,7 @@ class CalendarSchedule(BaseModel):
             start_urls=list(schedule.crawl.spec.start_urls[:SHOWN_URLS]) if schedule.crawl else [],
             interval=schedule.timing.interval,
             timezone=zone,
-            past=[PastRun.of(past) for past in row.past],
+            past=[CalendarRun.of(past) for past in row.past],
             past_cut=row.is_past_cut,
             coming=coming_runs(row.coming, zone, now),
             coming_cut=row.is_coming_cut,

@@ -298,7 +298,7 @@ class ChangesPage(BaseModel, json_schema_extra={"examples": [_PAGE]}):
     pending: int = Field(description="How many numbers lie between `next` and `last_seq`.")
 
 
-class RecordView(BaseModel):
+class DatasetItemView(BaseModel):
     """An item of a dataset, and what is known of it."""
 
     key_hash: str
@@ -311,7 +311,7 @@ class RecordView(BaseModel):
     removed: bool
 
     @classmethod
-    def of(cls, record: Record) -> RecordView:
+    def of(cls, record: Record) -> DatasetItemView:
         same = record.model_dump(include={"key", "seq", "run", "first_seen", "changed_at", "removed"})
         return cls(**same, key_hash=record.key_hash, item=row_of(record))
 
@@ -332,7 +332,7 @@ class DatasetItemsQuery(DatasetItemsFileQuery):
 class RecordsPage(BaseModel):
     """A page of a dataset's items."""
 
-    items: list[RecordView]
+    items: list[DatasetItemView]
     next: str | None = Field(description="The value of `after` for the next page; null after the last.")
     seq: int = Field(
         description="Of the first page: to keep up, follow the changes after this number, and apply each only to "
@@ -378,7 +378,7 @@ class AcceptQuery(OwnedQuery):
     )
 
 
-class MeasureView(BaseModel):
+class DatasetMeasureView(BaseModel):
     """A measure of the last run, and what is normal."""
 
     measure: Open[Measure]
@@ -396,12 +396,12 @@ class DatasetHealth(BaseModel):
     stage: Stage
     runs: int = Field(description="How many runs it is learned from.")
     run: DatasetRunView | None = Field(description="The last run, published or held.")
-    measures: list[MeasureView]
+    measures: list[DatasetMeasureView]
 
     @classmethod
     def of(cls, normal: Normal, run: DatasetRun | None, compared: list[Comparison]) -> DatasetHealth:
         measures = [
-            MeasureView(
+            DatasetMeasureView(
                 measure=one.measure,
                 field=one.field,
                 value=one.value,

@@ -173,7 +173,7 @@ class EndpointsQuery(QueryModel):
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 
-class TryView(BaseModel, json_schema_extra={"examples": [_TRY]}):
+class DeliveryTryView(BaseModel, json_schema_extra={"examples": [_TRY]}):
     """A try of a call, and its answer."""
 
     at: Timestamp
@@ -183,7 +183,7 @@ class TryView(BaseModel, json_schema_extra={"examples": [_TRY]}):
     answer: str | None = Field(description="The beginning of the answer's body, up to 1 KB.")
 
     @classmethod
-    def of(cls, made: DeliveryTry) -> TryView:
+    def of(cls, made: DeliveryTry) -> DeliveryTryView:
         return cls(**made.model_dump())
 
 
@@ -203,12 +203,12 @@ class DeliveryView(BaseModel, json_schema_extra={"examples": [_DELIVERY]}):
     created_at: Timestamp
     next_try: Timestamp | None
     tries: int = Field(description="Since it was made, or since it was last sent again.")
-    calls: list[TryView] = Field(description="The last 20, the newest last.")
+    calls: list[DeliveryTryView] = Field(description="The last 20, the newest last.")
 
     @classmethod
     def of(cls, delivery: Delivery, /, **more: Any) -> Self:
         shown = delivery.model_dump(include=set(cls.model_fields) - {"calls"})
-        shown |= {"delivery_id": delivery.id, "calls": list(map(TryView.of, delivery.calls))}
+        shown |= {"delivery_id": delivery.id, "calls": list(map(DeliveryTryView.of, delivery.calls))}
         shown["next_try"] = delivery.due_at if delivery.state is DeliveryState.PENDING else None
         return cls(**{**shown, **more})
 
