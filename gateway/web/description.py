@@ -61,11 +61,7 @@ class DescribedAPI(FastAPI):
             for method, operation in methods.items():
                 operation.update(_access(scopes[f"{method.upper()} {path}"]))
                 for parameter in operation.get("parameters", ()):
-                    _forbid_null(parameter["schema"])
-                    parameter["schema"].pop("title", None)
-                    # generated clients would send it, and empty is what is not given
-                    if parameter["schema"].get("default") == "":
-                        del parameter["schema"]["default"]
+                    _complete_parameter(parameter["schema"])
                 if "requestBody" in operation:
                     # the guard refuses too large a body before the route is called
                     too_large = {str(status): answer for status, answer in errors.problems(413).items()}
@@ -176,6 +172,14 @@ def _drop_titles(schemas: dict[str, Any]) -> None:
     for schema in schemas.values():
         for field in schema.get("properties", {}).values():
             field.pop("title", None)
+
+
+def _complete_parameter(schema: dict[str, Any]) -> None:
+    _forbid_null(schema)
+    schema.pop("title", None)
+    # generated clients would send it, and empty is what is not given
+    if schema.get("default") == "":
+        del schema["default"]
 
 
 def _forbid_null(schema: dict[str, Any]) -> None:
