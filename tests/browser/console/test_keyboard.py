@@ -57,7 +57,7 @@ async def test_the_palette_finds_acts_and_what_the_help_says(tab: Tab) -> None:
     options = page.get_by_role("option")
     await page.keyboard.type("stop site")
     await expect(options.filter(has_text="Stop all crawls of a site or host…")).to_be_visible()
-    await page.get_by_role("combobox").fill("slowest page")
+    await page.get_by_role("dialog").get_by_role("combobox").fill("slowest page")
     await expect(options.filter(has_text="Help").first).to_be_visible()
 
 

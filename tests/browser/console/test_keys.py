@@ -110,9 +110,9 @@ async def test_a_key_for_a_project_shows_its_pages_alone(open_tab: OpenTab, lock
         box = tab.page.get_by_role("checkbox", name="shop")
         # only a key that reads can be for some projects, and only one that crawls can have a budget
         await expect(box).to_be_hidden()
-        await expect(tab.page.get_by_text("Daily budget")).to_be_visible()
+        await expect(tab.page.locator("summary", has_text="Daily budget")).to_be_visible()
         await tab.page.get_by_label("Scope").select_option('["read_all"]')
-        await expect(tab.page.get_by_text("Daily budget")).to_be_hidden()
+        await expect(tab.page.locator("summary", has_text="Daily budget")).to_be_hidden()
         await box.check()
         await axe(tab)
         await tab.page.get_by_role("button", name="Create key").press("Enter")
