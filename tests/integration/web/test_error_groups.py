@@ -214,5 +214,5 @@ def test_the_console_takes_the_beginning_of_an_id(shop: Shop) -> None:
 
 def test_addresses_of_the_console_with_a_slash_at_the_end_lead_on(shop: Shop) -> None:
     for typed, address in (("/console/", "/"), ("/console/errors/?state=open", "/console/errors?state=open")):
-        answer = shop.client.get(typed)
+        answer = shop.client.get(typed, headers={"Accept": "text/html"})
         assert (answer.status_code, answer.headers["location"]) == (307, address)
