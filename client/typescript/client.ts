@@ -50,7 +50,7 @@ export interface StartOptions extends KeyedOptions {}
 /** How a log is followed. */
 export interface FollowOptions extends StreamOptions {
   /** Only lines of this level or higher. */
-  level?: api.LogLevel;
+  level?: api.LogLevel | undefined;
 }
 
 type ItemsQuery = Listed<api.ListJobItemsData>;

@@ -14,14 +14,14 @@ export interface StreamRequest {
 /** How long a stream is followed. */
 export interface StreamOptions {
   /** The id of the last event that is known: it goes on after it. */
-  after?: string;
+  after?: string | undefined;
   /** Seconds without a gateway after which it is an error. Without it, a gateway that was there once is waited for, and
    * one that never was is given up after a minute. */
-  patience?: number;
+  patience?: number | undefined;
   /** Seconds for all of it, from the first event to the last: a `TimeoutError` after that. */
-  timeout?: number;
+  timeout?: number | undefined;
   /** Ends it. The error is the signal's `reason`. */
-  signal?: AbortSignal | null;
+  signal?: AbortSignal | null | undefined;
 }
 
 /** `event` is `dropped` when the connection broke. */

@@ -16,9 +16,9 @@ export type WebhookHeaders = Headers | Readonly<Record<string, string | readonly
 
 export interface VerifyOptions {
   /** Seconds that a call may be old, or the clocks may differ (300). */
-  tolerance?: number;
+  tolerance?: number | undefined;
   /** Milliseconds since 1970, if not the clock's. */
-  now?: number;
+  now?: number | undefined;
 }
 
 const PREFIX = 'whsec_';

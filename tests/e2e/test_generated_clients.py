@@ -181,7 +181,9 @@ def typescript(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "node_modules/package").rename(folder / "node_modules/discoverybot-client")
     (folder / "node_modules/@types").symlink_to(TYPESCRIPT / "@types")
     options = json.loads((ROOT / "client/typescript/tsconfig.json").read_text())["compilerOptions"]
-    options |= {"types": ["node"], "outDir": "built", "declaration": False}
+    options |= {"types": ["node"], "outDir": "built", "declaration": False, "declarationMap": False}
+    # as strict as a program may be: a limit that is `undefined` is no mistake
+    options |= {"exactOptionalPropertyTypes": True}
     (folder / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["*.ts"]}))
     (folder / "package.json").write_text('{"type": "module"}')
     shutil.copy(EXAMPLE, folder)
@@ -202,6 +204,9 @@ def _every_answer() -> Iterator[str]:
     """A program that does not compile where an operation is missing, or an answer is or has no type."""
     yield "import * as sdk from 'discoverybot-client';\nimport type * as all from 'discoverybot-client';\n"
     yield "type Known<T> = unknown extends T ? false : true;\n"
+    yield "declare const limit: number | undefined;\n"
+    yield "({ timeout: limit, retries: limit }) satisfies all.CallOptions;\n"
+    yield "({ timeout: limit, patience: limit }) satisfies all.FollowOptions;\n"
     for operation in _packed():
         yield f"sdk.{operation.camel} satisfies Function;\n"
         for status, answer in operation.answers.items():
@@ -217,6 +222,9 @@ def test_the_typescript_client_has_every_operation_and_every_answer(typescript: 
     assert text.count("satisfies Function") == len(_packed()) > 130
     api = (typescript / "node_modules/discoverybot-client/dist/api/sdk.gen.d.ts").read_text()
     assert set(re.findall(r"export declare const (\w+):", api)) == {operation.camel for operation in _packed()}
+    methods = (typescript / "node_modules/discoverybot-client/dist/resources.d.ts").read_text()
+    # with documentation for editors, and an answer that says what it is
+    assert re.search(r"Pause a job\.\n(?: +\*.*\n)+ +pause\(jobId: .*: Promise<api\.JobStatusView>;", methods)
     wrong = typescript / "wrong.ts"
     wrong.write_text(
         text.replace("sdk.createCrawl ", "sdk.createCrawls ").replace("GetJobResponses[200]", "GetJobResponses[299]")
