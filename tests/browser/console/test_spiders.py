@@ -67,9 +67,8 @@ async def test_how_the_runs_of_a_spider_went_is_seen_at_a_glance(
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_pages(
-    open_tab: OpenTab, console: Console, axe: Axe
-) -> None:
+def faded(console: Console) -> None:
+    """Three runs of a spider; the last one has a new version, and finds no price."""
     for day, version, price in ((3, "1.9", 5), (2, "1.9", 5), (1, "2.0", None)):
         attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
         job = run(console, day, JobStatus.FINISHED, 40, version=version, spider="faded")
@@ -80,6 +79,12 @@ async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_p
         console.items.insert([Item(job, 1, end, row) for end, row in enumerate(rows, start=1)])
     infos = [SpiderInfo(project="shop", name="faded", version=version) for version in ("1.9", "2.0")]
     SpiderStore(console.database).publish("shops", infos)
+
+
+async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_pages(
+    open_tab: OpenTab, console: Console, axe: Axe
+) -> None:
+    faded(console)
     async with open_tab(console.url) as tab:
         await tab.page.goto("/")
         note = tab.page.locator("#unusual")
