@@ -73,6 +73,9 @@ ARGUMENTS = (
     Arguments("SpiderFilters", "get", "/spiders", without=("after",), none_is_left_out=True),
     Arguments("DeadLetterFilters", "get", "/dead-letters", without=("after",), none_is_left_out=True),
     Arguments("RequestFilters", "get", "/jobs/{job_id}/requests", without=("after", *TABLE), none_is_left_out=True),
+    Arguments(
+        "RequestExportOptions", "get", "/jobs/{job_id}/requests/download", without=("format",), none_is_left_out=True
+    ),
     Arguments("ErrorFilters", "get", "/errors", without=("after",), none_is_left_out=True),
     Arguments("AlertFilters", "get", "/alerts", without=("after",), none_is_left_out=True),
     Arguments("AuditFilters", "get", "/audit", without=("after",), none_is_left_out=True),

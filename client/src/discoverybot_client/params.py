@@ -568,6 +568,35 @@ class RequestFilters(TypedDict, total=False):
     """The size of a page, by default 100."""
 
 
+class RequestExportOptions(TypedDict, total=False):
+    """The fields of `GET /jobs/{job_id}/requests/download`."""
+
+    escape_formulas: bool | None
+    """In a CSV, put a `'` before text that a spreadsheet would run (`=…`, `+…`, `-…`, `@…`), but not before
+    plain numbers. `false` gives the text as it was scraped.
+    """
+    bom: bool | None
+    """Begin a CSV with a byte order mark, by which Excel knows that it is UTF-8."""
+    failed: bool | None
+    """Only those that failed (no answer, 429 or 5xx, after all retries), or not."""
+    slow_ms: int | None
+    """Only those that took so many milliseconds or more."""
+    redirected: bool | None
+    """Only those that were sent elsewhere, or not."""
+    cached: bool | None
+    """Only those that the HTTP cache answered, or not."""
+    status: str | None
+    """Only answers with this status, such as `404`, or of this class, such as `4xx`."""
+    code: Reason | None
+    """Only those that failed or were not sent for this."""
+    q: str | None
+    """Only those with this text in their URL, or in the one they were redirected to."""
+    sort: RequestSort | None
+    """In order of time, or the slowest or the largest first."""
+    attempt: str | None
+    """`all`, or the number of an attempt; by default the attempt that counts."""
+
+
 ErrorGroupState = Literal["open", "resolved", "ignored"]
 
 

@@ -57,7 +57,9 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "get_repair_bundle": lambda client, _: client.job(JOB).repair(),
     "get_job_delivery": lambda client, _: client.job(JOB).delivery(JOB),
     "resend_job_deliveries": lambda client, _: client.job(JOB).resend(missing=True),
-    "download_job_requests": lambda client, path: client.job(JOB).export_requests(path / "requests.csv", "csv"),
+    "download_job_requests": lambda client, path: client.job(JOB).export_requests(
+        path / "requests.csv", "csv", failed=True, sort="-ms", bom=True, escape_formulas=False
+    ),
     "list_job_requests": lambda client, _: client.job(JOB).requests(failed=True, sort="-ms"),
     "list_job_error_groups": lambda client, _: client.job(JOB).errors(),
     "get_job_fields": lambda client, _: client.job(JOB).fields(compare=True),
@@ -78,7 +80,9 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "run_schedule": lambda client, _: client.schedules.get(JOB).run(),
     "preview_schedule": lambda client, _: client.schedules.get(JOB).coming(3),
     "list_schedule_items": lambda client, _: client.schedules.get(JOB).items(q="bees", limit=1),
-    "download_schedule_items": lambda client, path: client.schedules.get(JOB).export(path / "items"),
+    "download_schedule_items": lambda client, path: client.schedules.get(JOB).export(
+        path / "items", "csv", run=JOB, attempt="all", fields=["url"], q="bees", bom=True, escape_formulas=False
+    ),
     "list_schedule_history": lambda client, _: client.schedules.get(JOB).history(limit=3),
     "get_schedule_days": lambda client, _: client.schedules.get(JOB).days(),
     "delete_schedule": lambda client, _: client.schedules.get(JOB).delete(),
@@ -94,9 +98,11 @@ CALLS: dict[str, Callable[[Client, Path], Any]] = {
     "delete_dataset": lambda client, _: client.datasets.get("pages").delete(),
     "list_dataset_changes": lambda client, _: client.datasets.get("pages").changes(since=SOON, types=["new"]),
     "list_dataset_items": lambda client, _: client.datasets.get("pages").items(q="bees", removed=True, limit=5),
-    "download_dataset_items": lambda client, path: client.datasets.get("pages").export(path / "items", "xlsx"),
+    "download_dataset_items": lambda client, path: client.datasets.get("pages").export(
+        path / "items", "csv", fields=["url"], q="bees", removed=True, as_of=7, bom=True, escape_formulas=False
+    ),
     "download_dataset_changes": lambda client, path: client.datasets.get("pages").export_changes(
-        path / "changes", since=SOON, types=["new"]
+        path / "changes", "csv", since=SOON, types=["new"], fields=["url"], bom=True, escape_formulas=False
     ),
     "list_dataset_runs": lambda client, _: client.datasets.get("pages").list_runs(state="held"),
     "get_dataset_run": lambda client, _: client.datasets.get("pages").run(JOB),
@@ -297,3 +303,38 @@ def test_an_operation_is_called_as_it_is_described(name: str, tmp_path: Path) ->
         assert repr(record)
         times = [name for name, kind in record._kinds().items() if "datetime" in str(kind)]
         assert not [name for name in times if isinstance(getattr(record, name), str)]
+
+
+#: How each is called, and the query that comes of it; the dataset is the described one, of the user `JOB`.
+EXPORTS: dict[str, tuple[Callable[[Client, Path], Any], dict[str, str]]] = {
+    "a schedule's items": (
+        lambda client, path: client.schedules.get(JOB).export(path, "csv", fields=["url", "title"], run=JOB),
+        {"format": "csv", "fields": "url,title", "run": JOB},
+    ),
+    "a dataset's items": (
+        lambda client, path: client.datasets.get("pages").export(path, fields=["url", "title"], q="a", removed=True),
+        {"format": "jsonl", "fields": "url,title", "q": "a", "removed": "true", "user_id": JOB},
+    ),
+    "a dataset's changes": (
+        lambda client, path: client.datasets.get("pages").export_changes(path, "csv", fields=["url"], bom=True),
+        {"format": "csv", "fields": "url", "bom": "true", "since": "0", "user_id": JOB},
+    ),
+    "a job's requests": (
+        lambda client, path: client.job(JOB).export_requests(path, "csv", status="4xx", escape_formulas=False),
+        {"format": "csv", "status": "4xx", "escape_formulas": "false"},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EXPORTS)
+def test_a_file_is_asked_for_with_its_options_alone(what: str, tmp_path: Path) -> None:
+    gateway, asked = Described(), []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(dict(request.url.params))
+        return gateway.answer(request)
+
+    export, query = EXPORTS[what]
+    with Client("http://127.0.0.1:9", user_id="ada", transport=httpx2.MockTransport(answer)) as client:
+        export(client, tmp_path / "file")
+    assert asked[-1] == query

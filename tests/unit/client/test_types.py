@@ -27,6 +27,11 @@ def right(client: Client, newer: dict[str, Any], maybe: str | None) -> None:
     events: list[EventType] = ["job.failed"]
     client.endpoints.create("https://example.com", events=events, filter={"tags": ["nightly"]})
     job = client.job("5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a")
+    job.export_requests("requests.csv", "csv", failed=True, sort="-ms", bom=True)
+    client.schedules.get("0d4f").export("items.csv", "csv", fields=["url"], q="sale", escape_formulas=False)
+    pages = client.datasets.get("pages")
+    pages.export("pages.csv", "csv", fields=["url"], removed=True, bom=True)
+    pages.export_changes("changes.csv", "csv", since=datetime.now(UTC), fields=["url"], bom=True)
     print(job.finished_at, job.spec and job.spec.params, job.attempts and job.attempts[0].ended_at, job["newer"])
     print(client.health().checks["mongodb"].todo, client.deploy("shop").spiders, client.errors.get("5f").days[0].day)
     for run in client.schedules.get("0d4f").coming(3):
@@ -65,6 +70,10 @@ def wrong(client: Client, late: WaitTimeoutError) -> None:
     client.datasets.put("pages", exports=[{"to": "s3://lake"}])  # wrong
     client.endpoints.create("https://example.com", events=["job.fialed"])  # wrong
     job = client.job("5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a")
+    job.export_requests("requests.csv", "csv", sort="slow")  # wrong
+    client.schedules.get("0d4f").export("items.csv", "csv", field=["url"])  # wrong
+    client.datasets.get("pages").export("pages.csv", "csv", bom="yes")  # wrong
+    client.datasets.get("pages").export_changes("changes.csv", "csv", q="sale")  # wrong
     print(job.stauts)  # wrong
     print(client.schedules.get("0d4f").next_runs)  # wrong
     print(client.datasets.get("pages").hold)  # wrong

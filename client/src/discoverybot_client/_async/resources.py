@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -89,9 +89,24 @@ class Schedule(Bound, ScheduleRecord):
         async for item in self._transport.entries(self._path("/items"), "items", given(q=q, limit=limit), page=_MANY):
             yield item
 
-    async def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
-        """These items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
-        return await self._transport.download(self._path("/items/download"), Path(target), format=format)
+    async def export(
+        self,
+        target: str | Path,
+        format: ItemFormat = "jsonl",  # noqa: A002 - as the API has it
+        *,
+        attempt: int | str | None = None,
+        run: str | None = None,
+        fields: Sequence[str] | None = None,
+        q: str | None = None,
+        bom: bool | None = None,
+        escape_formulas: bool | None = None,
+    ) -> Path:
+        """These items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`, with the arguments of `Job.export`.
+        `run`: the job id of another run.
+        """
+        query = {"attempt": attempt, "run": run, "q": q, "bom": bom, "escape_formulas": escape_formulas}
+        path, columns = self._path("/items/download"), ",".join(fields) if fields else None
+        return await self._transport.download(path, Path(target), format=format, fields=columns, **query)
 
     async def coming(self, count: int = 10) -> list[ComingRun]:
         """The runs to come: `at`, `due` and `local` of each."""
@@ -230,10 +245,28 @@ class Dataset(Bound, DatasetRecord):
         async for item in self._transport.entries(self._path("/items"), "items", query, page=_MANY):
             yield DatasetItem(item)
 
-    async def export(self, target: str | Path, format: ItemFormat = "jsonl") -> Path:  # noqa: A002 - as the API has it
-        """The items that are present as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
-        query = {**self._user(), "format": format}
-        return await self._transport.download(self._path("/items/download"), Path(target), **query)
+    async def export(
+        self,
+        target: str | Path,
+        format: ItemFormat = "jsonl",  # noqa: A002 - as the API has it
+        *,
+        fields: Sequence[str] | None = None,
+        q: str | None = None,
+        removed: bool = False,
+        as_of: int | None = None,
+        bom: bool | None = None,
+        escape_formulas: bool | None = None,
+    ) -> Path:
+        """The items that are present as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`; with `removed`, also
+        removed ones. `as_of`: as they were right after the change with this `seq`. The other arguments are those of
+        `Job.export`.
+        """
+        columns, wanted = ",".join(fields) if fields else None, "true" if removed else None
+        query = {"fields": columns, "q": q, "removed": wanted, "as_of": as_of, "bom": bom, **self._user()}
+        path = self._path("/items/download")
+        return await self._transport.download(
+            path, Path(target), format=format, escape_formulas=escape_formulas, **query
+        )
 
     async def export_changes(
         self,
@@ -242,10 +275,19 @@ class Dataset(Bound, DatasetRecord):
         *,
         since: int | str | datetime = 0,
         types: ChangeTypes | None = None,
+        fields: Sequence[str] | None = None,
+        bom: bool | None = None,
+        escape_formulas: bool | None = None,
     ) -> Path:
-        """The changes after `since` as a file of this format."""
-        query = {**self._user(), **given(format=format, since=since, types=types)}
-        return await self._transport.download(self._path("/changes/download"), Path(target), **query)
+        """The changes after `since` as a file of this format. `fields`, `bom` and `escape_formulas` as for
+        `Job.export`.
+        """
+        columns = ",".join(fields) if fields else None
+        query = {"since": since, "types": types, "fields": columns, "bom": bom, **self._user()}
+        path = self._path("/changes/download")
+        return await self._transport.download(
+            path, Path(target), format=format, escape_formulas=escape_formulas, **query
+        )
 
     async def list_runs(
         self, *, state: RunState | None = None, limit: int | None = None

@@ -32,6 +32,7 @@ from discoverybot_client.params import (
     DeliveryState,
     ItemFormat,
     LogFormat,
+    RequestExportOptions,
     RequestFilters,
     RequestFormat,
     ResendFields,
@@ -284,9 +285,12 @@ class Job(Bound, JobRecord):
         self,
         target: str | Path,
         format: RequestFormat = "jsonl",  # noqa: A002 - as the API has it
+        **options: Unpack[RequestExportOptions],
     ) -> Path:
-        """The crawl's requests to sites as a file: `jsonl` or `csv`."""
-        return self._transport.download(self._path("requests/download"), Path(target), format=format)
+        """The crawl's requests to sites as a file: `jsonl` or `csv`. `status="4xx"` or `failed=True` selects some of
+        them, as for `requests`; `bom` and `escape_formulas` as for `export`.
+        """
+        return self._transport.download(self._path("requests/download"), Path(target), format=format, **options)
 
     # --- actions
 
