@@ -101,6 +101,7 @@ check: $(STAMP) $(UNASYNCD) ## Lint, formatting, types, import rules, spelling, 
 blocking-client: $(STAMP) $(UNASYNCD) ## Make the blocking Python client from the asynchronous one, its types, and its reference
 	@$(BIN)/python .ci/client_params.py
 	@$(BIN)/python .ci/client_answers.py
+	@$(BIN)/python .ci/client_events.py
 	@$(BIN)/python .ci/blocking_client.py $(abspath $(dir $(UNASYNCD))bin/unasyncd)
 	@$(BIN)/python .ci/client_reference.py
 

@@ -106,6 +106,8 @@ OTHERS = {
 class Module:
     """The text of the module, as far as it is written."""
 
+    head = HEAD
+
     def __init__(self, document: Schema) -> None:
         self._document = document
         #: Each class or alias by its name, those first that others are made of.
@@ -113,7 +115,7 @@ class Module:
         self._fields: dict[str, dict[str, str]] = {"TypedDict": {}}
 
     def text(self) -> str:
-        return "\n\n".join((HEAD, *self._texts.values()))
+        return "\n\n".join((self.head, *self._texts.values()))
 
     def add(self, wanted: Arguments) -> None:
         if wanted.method == "get":
@@ -151,7 +153,7 @@ class Module:
             if field not in inherited
             for line in (f"    {field}: {kind}", *docstring(abouts.get(field)))
         ]
-        self._texts[name] = "\n".join([f"class {name}({base}, total=False):", f'    """{doc}"""\n', *own, ""])
+        self._texts[name] = "\n".join([f"class {name}({base}, total=False):", *docstring(doc), "", *own, ""])
         self._fields[name] = fields
 
     def _resolved(self, schema: Schema) -> Schema:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, ForwardRef
 
 import discoverybot_client
-from discoverybot_client import answers, errors, params
+from discoverybot_client import answers, errors, events, params
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/reference/python-client.md"
@@ -31,6 +31,9 @@ INTRODUCTIONS = {
     "Objects": "What the client returns, with methods. Each has the fields of the record that it names.",
     "Collections": "What there are of one kind: attributes of a client.",
     "Answers": "A field that an answer lacks is `None`. `raw` is the answer as it came.",
+    "Events and calls": "What `data` of an `Event` has, and what `verify` returns: types for type checkers, in "
+    "`discoverybot_client.events`. At run time they are dictionaries as they came, with times as text, and a later "
+    "release may send others. `JobEvent` and `ManyJobsEvent` are the events of a stream, and `Call` is any call.",
     "Errors": "All of them are a `DiscoveryBotError`.",
     "Arguments": "What `**fields` and the like stand for. At run time the client refuses none of them: the gateway "
     "says what it does not know.",
@@ -51,6 +54,7 @@ def made() -> str:
         "Objects": objects,
         "Collections": collections,
         "Answers": [*others, *records],
+        "Events and calls": [one for one in vars(events).values() if _is_of(one, events)],
         "Errors": [one for one in public if _is_error(one)],
         "Arguments": [one for one in vars(params).values() if _is_of(one, params)],
     }

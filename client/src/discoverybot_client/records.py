@@ -5,7 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+if TYPE_CHECKING:
+    # Python knows defaults from 3.13 on, and type checkers know this module without its package
+    from typing_extensions import TypeVar
+
+    Name = TypeVar("Name", bound=str, default=str)
+    Data = TypeVar("Data", default=dict[str, Any])
+else:
+    from typing import TypeVar
+
+    Name, Data = TypeVar("Name"), TypeVar("Data")
 
 
 class Record:
@@ -125,7 +147,7 @@ class LogLine(NamedTuple):
     is_gap: bool = False
 
     @classmethod
-    def of(cls, event: Event) -> Self:
+    def of(cls, event: Event[Any, Any]) -> Self:
         data = event.data
         if event.name == "gap":
             return cls(f"lines from {data['from']} to {data['to']} are not kept", "WARNING", event.id, is_gap=True)
@@ -136,10 +158,12 @@ class LogLine(NamedTuple):
         return self.msg if self.cont or self.ts is None else f"{self.ts:%H:%M:%S} {self.level:<8} {self.msg}"
 
 
-class Event(NamedTuple):
-    """An event of a stream: `log`, `status`, `progress`, `gap`, `end`; or `change` of a dataset."""
+class Event(NamedTuple, Generic[Name, Data]):
+    """An event of a stream: `log`, `status`, `progress`, `gap`, `end`; or `change` of a dataset. Where a method says
+    which events there are (`JobEvent`), its `name` tells type checkers what its `data` has.
+    """
 
-    name: str
+    name: Name
     #: Pass the id as `after` to continue the stream after this event.
     id: str
-    data: dict[str, Any]
+    data: Data

@@ -13,7 +13,7 @@ from discoverybot_client import Client
 from discoverybot_client.rules import given, sent
 
 
-@pytest.mark.parametrize("name", ["client_params", "client_answers"])
+@pytest.mark.parametrize("name", ["client_params", "client_answers", "client_events"])
 def test_types_are_those_of_the_description(name: str) -> None:
     made = runpy.run_path(str(ROOT / f".ci/{name}.py"))
     assert made["TARGET"].read_text() == made["made"](document()), "make blocking-client"

@@ -12,7 +12,16 @@ from contextlib import aclosing, closing
 from datetime import UTC, datetime
 from typing import Any
 
-from discoverybot_client import AsyncClient, AsyncWaitTimeoutError, Client, CrawlFailedError, WaitTimeoutError
+from discoverybot_client import (
+    AsyncClient,
+    AsyncWaitTimeoutError,
+    Client,
+    CrawlFailedError,
+    Event,
+    WaitTimeoutError,
+    verify,
+)
+from discoverybot_client.events import JobEvent
 from discoverybot_client.params import CrawlFields, EventType
 
 
@@ -55,6 +64,44 @@ async def right_also(client: AsyncClient) -> None:
         async with aclosing(late.job.follow()) as lines:
             print([line.msg async for line in lines])
         print((await late.job.cancel()).status)
+
+
+def called(headers: dict[str, str], body: bytes) -> None:
+    call = verify(headers, body, "whsec_")
+    if call["type"] == "job.failed":
+        print(call["data"]["job_id"], call["timestamp"].removesuffix("Z"), call["data"].get("reason"))
+        print(call["data"]["new"])  # wrong
+    elif call["type"] == "dataset.changed":
+        print(call["data"].get("new"))
+    elif call["type"] == "job.fialed":  # wrong
+        pass
+    if "event" in call and call["event"] == "job.ended":
+        print(call["job_id"], call["status"])
+        print(call["data"])  # wrong
+
+
+def streamed(client: Client, event: JobEvent, other: Event) -> None:
+    if event.name == "log":
+        print(event.data["msg"].upper(), event.data.get("ts"))
+        print(event.data["status"])  # wrong
+    elif event.name == "gap":
+        print(event.data["from"], event.data["to"])
+    elif event.name == "end":
+        print(event.data["status"], event.data["items_count"] + 1)
+    elif event.name == "lgo":  # wrong
+        pass
+    for one in client.events():
+        if one.name == "snapshot":
+            print([job["job_id"] for job in one.data["jobs"]])
+    for newer in client.stream("/newer"):
+        print(newer.name == "newer", newer.data["anything"], other.data["anything"])
+
+
+async def streamed_also(client: AsyncClient) -> None:
+    async for event in (await client.job("5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a")).events():
+        if event.name == "status":
+            print(event.data["attempt"] + 1)
+            print(event.data["msg"])  # wrong
 
 
 def wrong(client: Client, late: WaitTimeoutError) -> None:

@@ -37,6 +37,12 @@ def test_what_is_signed_is_read(signed: Callable[[], dict[str, str]]) -> None:
         assert verify(signed(), body, SECRET, now=NOW + 299)["data"] == {"job_id": "5f"}
 
 
+@pytest.mark.parametrize("told", [{"type": "job.newer", "data": []}, {"event": "job.newer"}, {}])
+def test_what_a_later_release_says_is_read_as_it_came(told: dict[str, object]) -> None:
+    body = json.dumps(told).encode()
+    assert verify(dict(signed_headers("msg_1", SENT, body, [SECRET])), body, SECRET, now=NOW) == told
+
+
 def test_while_a_secret_is_exchanged_both_are_good() -> None:
     newer = new_secret()
     headers = dict(signed_headers("msg_1", SENT, BODY, [newer, SECRET]))

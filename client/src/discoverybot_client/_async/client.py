@@ -8,7 +8,7 @@ from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 import httpx2
 
@@ -29,6 +29,7 @@ from discoverybot_client.answers import (
 )
 from discoverybot_client.deploying import Built, build_egg, text_of
 from discoverybot_client.errors import ApiError, DiscoveryBotError
+from discoverybot_client.events import ManyJobsEvent
 from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilters, JobFilters, SpiderFilters
 from discoverybot_client.records import NEW_JOB, Event
 from discoverybot_client.rules import Address, Deadline, Retries, Verify, given, idempotent, order, segment
@@ -233,13 +234,13 @@ class Client:
                 return BulkReport(report)
             body["after"] = told["next"]
 
-    async def events(self, *job_ids: str, patience: float | None = None) -> AsyncGenerator[Event, None]:
+    async def events(self, *job_ids: str, patience: float | None = None) -> AsyncGenerator[ManyJobsEvent, None]:
         """Events of all jobs, or of these: a `snapshot`, then `status` and `progress`. After the connection was
         lost (`dropped`) it begins with a `snapshot` again.
         """
         query = given(user_id=self.user_id, job_id=list(job_ids) or None)
         async for event in events(self._transport, "/events", "", patience, **query):
-            yield event
+            yield cast("ManyJobsEvent", event)
 
     # --- spiders
 

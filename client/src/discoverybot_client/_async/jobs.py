@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 from discoverybot_client.answers import (
     DeliveryRecord,
@@ -22,6 +22,7 @@ from discoverybot_client.answers import (
     RequestRecord,
 )
 from discoverybot_client.errors import AsyncCrawlFailedError, AsyncWaitTimeoutError, NotAJobError
+from discoverybot_client.events import JobEvent
 from discoverybot_client.params import (
     DeliveryState,
     ItemFormat,
@@ -133,14 +134,14 @@ class Job(Bound, JobRecord):
 
     async def events(
         self, *, level: str | None = None, after: str = "", patience: float | None = None
-    ) -> AsyncGenerator[Event, None]:
+    ) -> AsyncGenerator[JobEvent, None]:
         """As `follow`, but all events of the stream: `log`, `status`, `progress`, `gap`, and `end` once; and
         `dropped` whenever the connection breaks, before it goes on.
         """
         async for event in events(self._transport, self._path("logs"), after, patience, level=level):
             if event.name == "end":
                 self._data = {**self._data, **event.data}
-            yield event
+            yield cast("JobEvent", event)
 
     async def search_log(
         self,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 from discoverybot_client.answers import (
     DeliveryRecord,
@@ -28,6 +28,7 @@ from discoverybot_client.errors import (
     NotAJobError,
     WaitTimeoutError,
 )
+from discoverybot_client.events import JobEvent
 from discoverybot_client.params import (
     DeliveryState,
     ItemFormat,
@@ -139,14 +140,14 @@ class Job(Bound, JobRecord):
 
     def events(
         self, *, level: str | None = None, after: str = "", patience: float | None = None
-    ) -> Generator[Event, None, None]:
+    ) -> Generator[JobEvent, None, None]:
         """As `follow`, but all events of the stream: `log`, `status`, `progress`, `gap`, and `end` once; and
         `dropped` whenever the connection breaks, before it goes on.
         """
         for event in events(self._transport, self._path("logs"), after, patience, level=level):
             if event.name == "end":
                 self._data = {**self._data, **event.data}
-            yield event
+            yield cast("JobEvent", event)
 
     def search_log(
         self,
