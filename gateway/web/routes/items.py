@@ -112,17 +112,13 @@ class ItemsPage(BaseModel):
     next: str | None = Field(description="The value of `after` for the next page.")
 
 
-#: Of files, in OpenAPI. No kind is named: generators type an answer by one of them, and prefer JSON.
-FILE_CONTENT = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_CONTENT = {
-    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-    "application/json": {"schema": {"type": "object"}},
-    "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"url":"https://example.com/"}\n'},
-    "text/csv": {"schema": {"type": "string"}, "example": "url\r\nhttps://example.com/\r\n"},
-    **{
-        table.media_type: {"schema": {"type": "string", "contentMediaType": table.media_type}}
-        for table in TABLES.values()
-    },
+#: Of files, in OpenAPI. All kinds are bytes, because generators take the schema of one of them for all.
+FILE_CONTENT = {
+    kind: {"schema": {"type": "string", "format": "binary"}}
+    for kind in (
+        *("application/octet-stream", "application/json", "application/x-ndjson", "text/csv"),
+        *(table.media_type for table in TABLES.values()),
+    )
 }
 _CONTENT = {"application/json": {"example": {"items": [{"url": "https://example.com/"}], "next": None}}}
 _HEADERS = {

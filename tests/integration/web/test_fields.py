@@ -266,9 +266,10 @@ def test_that_all_items_of_a_run_are_counted_is_found_out_without_counting_them_
 def test_the_items_of_a_run_are_compared_with_those_of_another(
     gateway: httpx2.Client, items: ItemStore, keep: Keep, user: str
 ) -> None:
-    before = keep(ended(user_id=user, created_at=utc_now() - timedelta(hours=1)))
-    elsewhere = make_job().spec.model_copy(update={"start_urls": (f"https://{user}.example/",)})
-    now, first = keep(ended(user_id=user)), keep(ended(user_id=f"{user}-first", spec=elsewhere))
+    # the caller sees the runs of other tests, too
+    own, other = (make_job().spec.model_copy(update={"spider": new_job_id()}) for _ in range(2))
+    before = keep(ended(user_id=user, spec=own, created_at=utc_now() - timedelta(hours=1)))
+    now, first = keep(ended(user_id=user, spec=own)), keep(ended(user_id=f"{user}-first", spec=other))
     put(items, before, [{"url": "http://a.example/", "price": 1}, {"url": "http://b.example/"}])
     put(items, now, [{"url": "http://a.example/", "price": 2}])
     path = f"/jobs/{now.id}/differences"
@@ -303,7 +304,7 @@ def test_one_broken_run_before_does_not_lower_what_is_usual(
 def test_who_sees_all_users_has_a_run_compared_with_those_of_all(
     gateway: httpx2.Client, items: ItemStore, keep: Keep
 ) -> None:
-    spec = make_job().spec.model_copy(update={"start_urls": (f"https://{new_job_id()}.example/",)})
+    spec = make_job().spec.model_copy(update={"spider": new_job_id()})
     before = keep(ended(user_id="operator", spec=spec, created_at=utc_now() - timedelta(hours=1)))
     put(items, before, [{"url": "a", "price": 1}])
     job = keep(ended(user_id="boss", spec=spec))

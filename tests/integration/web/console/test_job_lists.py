@@ -126,7 +126,7 @@ def test_a_span_that_ends_now_is_a_filter_by_time(gateway: httpx2.Client, keep: 
     page = read(gateway, "/console/jobs", user_id=user, last="24h")
     assert listed(page) == [new.id]
     assert set(filter_of(page)) == {"user_id", "since"}
-    assert "created in the last" in page
+    assert "last 24 hours" in page
 
 
 def test_runs_of_a_schedule_are_listed_under_its_name(
