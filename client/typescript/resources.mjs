@@ -191,7 +191,8 @@ function written(name, id) {
   const row = arrayOf(answerOf(operation)[0]);
   const limit = parameters(operation, 'query').find((one) => one.name === 'limit');
   if (row && limit) {
-    const isFree = !row.items.$ref;
+    // an object of any fields: only the caller knows the type
+    const isFree = !resolved(row.items).properties && !resolved(row.items).oneOf;
     const declared = [...path, `given?: Listed<${data}>`, options].join(', ');
     const rows = isFree ? 'Item' : typeOf(row.items);
     const generic = isFree ? '<Item = Record<string, unknown>>' : '';
