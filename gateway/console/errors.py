@@ -26,14 +26,7 @@ from gateway.console.formats import count
 from gateway.console.job import tab
 from gateway.console.jobs import LAST, SPANS, read_query
 from gateway.console.pages import Pages, Viewer, page
-from gateway.error_groups.error_group import (
-    DAYS_KEPT,
-    GONE_DAYS,
-    RUNS_KEPT,
-    ErrorGroup,
-    ErrorGroupState,
-    ErrorRun,
-)
+from gateway.error_groups.error_group import DAYS_KEPT, GONE_DAYS, ErrorGroupState
 from gateway.error_groups.store import ErrorFilter, ErrorGroupStore
 from gateway.errors import ErrorGroupNotFoundError
 from gateway.jobs.job import JobStatus, ListedJob
@@ -47,6 +40,7 @@ from gateway.web.routes.error_groups import (
     get_error_group,
     list_error_groups,
     list_job_error_groups,
+    read_error_groups,
     runs_of,
 )
 from gateway.web.schemas.error_group import ErrorGroupDayView, ErrorGroupExampleView, ErrorGroupPage, ErrorsQuery
@@ -89,44 +83,23 @@ class ErrorsPageQuery(ErrorsQuery):
         return query
 
 
-class FirstSince(NamedTuple):
-    """The first run with an error since a time."""
-
-    run: ErrorRun
-    #: Whether there may be an earlier one, because only the last runs with each error are kept.
-    may_be_earlier: bool
-
-
 #: The list of a night has all of its errors on one page, or that many.
 _OF_NIGHT = 200
 
 
-def _found(
-    asked: ErrorsPageQuery, parts: GatewayParts, caller: Caller
-) -> tuple[ErrorGroupPage, dict[str, FirstSince]]:
-    """The errors, and with `seen`, by error, its first run in that time. Those of the last night begin with the one
-    that came first, if nobody asks for another order: it may have caused the others.
+def _found(asked: ErrorsPageQuery, parts: GatewayParts, caller: Caller) -> tuple[ErrorGroupPage, dict[str, bool]]:
+    """The errors; and with `seen`, by error, whether it may have come earlier in that time than is known.
+
+    Errors of the last night begin with the one that came first, if nobody asks for another order: it may have caused
+    the others.
     """
     query = asked.resolved()
-    by_night = asked.seen == "night" and "sort" not in asked.model_fields_set
-    if by_night:
-        query.limit = _OF_NIGHT
-    found = list_error_groups(query, parts, caller)
-    if asked.seen is None or query.since is None:
+    if asked.seen == "night" and "sort" not in asked.model_fields_set:
+        query.sort, query.limit = "oldest", _OF_NIGHT
+    found, groups = read_error_groups(query, parts, caller)
+    if asked.seen is None or (since := query.since) is None:
         return found, {}
-    with mongo_errors():
-        groups = parts[ErrorGroupStore].several([one.error_id for one in found.errors])
-    first = {name: one for name, group in groups.items() if (one := _first_since(group, query.since))}
-    if by_night:
-        found.errors.sort(key=lambda one: first[one.error_id].run.at if one.error_id in first else one.last_seen.at)
-    return found, first
-
-
-def _first_since(group: ErrorGroup, since: datetime) -> FirstSince | None:
-    if group.first.at >= since:
-        return FirstSince(group.first, may_be_earlier=False)
-    later = [run for run in group.recent if run.at >= since]
-    return FirstSince(later[0], len(later) >= RUNS_KEPT) if later else None
+    return found, {one.id: not one.knows_all_since(since) for one in groups if one.first_since(since)}
 
 
 def _last_night() -> datetime:

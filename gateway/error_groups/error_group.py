@@ -144,6 +144,10 @@ class ErrorGroup(Counting, extra="ignore"):
             (one for one in (self.first, *self.recent) if one.at >= moment), key=lambda one: one.at, default=None
         )
 
+    def knows_all_since(self, moment: datetime) -> bool:
+        """Whether it still knows every run with it that ended at this moment or later."""
+        return self.first.at >= moment or sum(one.at >= moment for one in self.recent) < RUNS_KEPT
+
     def names(self, job_id: str) -> bool:
         """Whether the group still knows the run: the first one, and the last `RUNS_KEPT`."""
         return self.first.job_id == job_id or any(one.job_id == job_id for one in self.recent)

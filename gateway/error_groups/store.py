@@ -313,12 +313,8 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
                 if len(ids) == limit or is_over:
                     onward = order.cursor(one)
                     break
-        by_id = self.several(ids)
+        by_id = {one.id: one for one in self._documents.many(self._counting.find({"_id": {"$in": ids}}))}
         return [by_id[one] for one in ids if one in by_id], onward
-
-    def several(self, ids: Sequence[str]) -> dict[str, ErrorGroup]:
-        """The groups with these ids that exist and can be read."""
-        return {one.id: one for one in self._documents.many(self._counting.find({"_id": {"$in": list(ids)}}))}
 
     def of_run(self, job: AnyRun) -> tuple[list[RunGroup], int]:
         """The groups of a run's errors, the largest first, and how many errors are in no group."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Path, Query, Request
 
-from gateway.access.keys import Scope
+from gateway.access.keys import Caller, Scope
 from gateway.error_groups.error_group import GONE_DAYS, ErrorExample, ErrorGroup, ErrorGroupState, group_id
 from gateway.error_groups.store import ErrorGroupStore, ErrorOrder, RunGroup
 from gateway.errors import ErrorGroupNotFoundError, InvalidRequestError
@@ -56,6 +56,13 @@ def list_error_groups(query: Annotated[ErrorsQuery, Query()], parts: Parts, call
     host. The last seen first, unless `sort` says otherwise. A run is added at its end. Pass `next` as `after` for the
     page that follows: with `q`, a page can have fewer than `limit` although others follow.
     """
+    return read_error_groups(query, parts, caller)[0]
+
+
+def read_error_groups(
+    query: ErrorsQuery, parts: GatewayParts, caller: Caller
+) -> tuple[ErrorGroupPage, list[ErrorGroup]]:
+    """The page, and its groups as they are stored."""
     store = parts[ErrorGroupStore]
     with mongo_errors():
         wanted = caller.limited(query.to_filter(), query.user_id)
@@ -67,7 +74,7 @@ def list_error_groups(query: Annotated[ErrorsQuery, Query()], parts: Parts, call
         gone = store.gone(found)
     days = day_of(parts.clock()) - timedelta(days=GONE_DAYS - 1)
     shown = [ErrorGroupView.of(one, gone[one.id], days, query.since) for one in found]
-    return ErrorGroupPage(errors=shown, next=following)
+    return ErrorGroupPage(errors=shown, next=following), found
 
 
 @router.get("/errors/{error_id}", summary="An error across runs", responses=problems(404, 503))
