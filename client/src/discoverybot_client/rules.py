@@ -8,7 +8,7 @@ import ssl
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -223,6 +223,11 @@ def _trusted(verify: Verify) -> ssl.SSLContext | bool:
     if not path.exists():
         raise ValueError(f"verify: there is no {path}")
     return ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
+
+
+def comma_separated(fields: Sequence[str] | None) -> str | None:
+    """Names of fields as the API takes them; `None` for all."""
+    return ",".join(fields) if fields else None
 
 
 def given(**fields: Any) -> dict[str, Any]:

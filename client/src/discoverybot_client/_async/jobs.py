@@ -33,7 +33,7 @@ from discoverybot_client.params import (
     ResendFields,
 )
 from discoverybot_client.records import FINAL, NEW_JOB, Event, LogLine
-from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, given, segment, sent
+from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, comma_separated, given, segment, sent
 
 from .bound import Bound
 from .event_stream import events
@@ -172,7 +172,7 @@ class Job(Bound, JobRecord):
         """Each item, read page by page; if the crawl still runs, the items so far. `attempt`: a number or `all`.
         `fields`: leave out all other fields. `q`: only items with this text. `limit`: at most this many items.
         """
-        query = given(limit=limit, attempt=attempt, fields=",".join(fields) if fields else None, q=q)
+        query = given(limit=limit, attempt=attempt, fields=comma_separated(fields), q=q)
         async for item in self._transport.entries(self._path("items"), "items", query, page=_PAGE):
             yield item
 
@@ -275,7 +275,7 @@ class Job(Bound, JobRecord):
         mark, for Excel; what a spreadsheet would run is escaped in it unless `escape_formulas` is false.
         """
         query = {"attempt": attempt, "q": q, "bom": bom, "escape_formulas": escape_formulas}
-        path, columns = self._path("items/download"), ",".join(fields) if fields else None
+        path, columns = self._path("items/download"), comma_separated(fields)
         return await self._transport.download(path, Path(target), format=format, fields=columns, **query)
 
     async def export_requests(

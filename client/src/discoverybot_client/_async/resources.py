@@ -34,7 +34,18 @@ from discoverybot_client.params import (
     ScheduleFilters,
 )
 from discoverybot_client.records import NEW_JOB
-from discoverybot_client.rules import AWAY, GRACE, Deadline, Patience, given, idempotent, order, segment, sent
+from discoverybot_client.rules import (
+    AWAY,
+    GRACE,
+    Deadline,
+    Patience,
+    comma_separated,
+    given,
+    idempotent,
+    order,
+    segment,
+    sent,
+)
 
 from .bound import Bound, Resource
 from .jobs import Job
@@ -105,7 +116,7 @@ class Schedule(Bound, ScheduleRecord):
         `run`: the job id of another run.
         """
         query = {"attempt": attempt, "run": run, "q": q, "bom": bom, "escape_formulas": escape_formulas}
-        path, columns = self._path("/items/download"), ",".join(fields) if fields else None
+        path, columns = self._path("/items/download"), comma_separated(fields)
         return await self._transport.download(path, Path(target), format=format, fields=columns, **query)
 
     async def coming(self, count: int = 10) -> list[ComingRun]:
@@ -261,7 +272,7 @@ class Dataset(Bound, DatasetRecord):
         removed ones. `as_of`: as they were right after the change with this `seq`. The other arguments are those of
         `Job.export`.
         """
-        columns, wanted = ",".join(fields) if fields else None, "true" if removed else None
+        columns, wanted = comma_separated(fields), "true" if removed else None
         query = {"fields": columns, "q": q, "removed": wanted, "as_of": as_of, "bom": bom, **self._user()}
         path = self._path("/items/download")
         return await self._transport.download(
@@ -282,7 +293,7 @@ class Dataset(Bound, DatasetRecord):
         """The changes after `since` as a file of this format. `fields`, `bom` and `escape_formulas` as for
         `Job.export`.
         """
-        columns = ",".join(fields) if fields else None
+        columns = comma_separated(fields)
         query = {"since": since, "types": types, "fields": columns, "bom": bom, **self._user()}
         path = self._path("/changes/download")
         return await self._transport.download(
