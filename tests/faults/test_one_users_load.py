@@ -156,7 +156,7 @@ def hanging(platform: Platform, call: str) -> Iterator[None]:
         assert eggs.put(Egg("shop", "2"), eggs.write(egg), None)
         spec = spec.model_copy(update={"project": "shop", "version": "2"})
     jobs = [make_job(user_id="anne", spec=spec) for _ in range(9)]
-    with node_double() as double, _beating(platform, double, [f"{job.id}-1" for job in jobs]):
+    with node_double() as double, _beating(platform, double):
         # it runs nothing: what it takes fills it, and it is at fault if it takes nothing
         double.silent, double.mode = {call}, "full" if call == "/addversion.json" else "ok"
         for job in jobs:
@@ -173,13 +173,16 @@ def hanging(platform: Platform, call: str) -> Iterator[None]:
 
 
 @contextmanager
-def _beating(platform: Platform, double: NodeDouble, alive: list[str]) -> Iterator[None]:
-    """It is a node of the platform."""
+def _beating(platform: Platform, double: NodeDouble) -> Iterator[None]:
+    """It is a node of the platform, and runs what was posted to it."""
     nodes, over, since = NodeStore(platform.database), threading.Event(), utc_now() - timedelta(hours=1)
+    # a new one each time: nothing that is still said of the one before makes it rest
+    name = f"hung-{next(_numbers)}"
     facts: dict[str, Any] = {"url": double.url, "max_slots": SLOTS, "beating_since": since}
 
     def beat() -> None:
-        nodes.heartbeat("hung", alive=alive, present=alive, eggs=(Egg("shop", "1"),), **facts)
+        alive = double.posted
+        nodes.heartbeat(name, alive=alive, present=alive, eggs=(Egg("shop", "1"),), **facts)
 
     def keep_beating() -> None:
         while not over.wait(2):
@@ -193,7 +196,7 @@ def _beating(platform: Platform, double: NodeDouble, alive: list[str]) -> Iterat
     finally:
         over.set()
         beating.join()
-        platform.database["nodes"].delete_one({"_id": "hung"})
+        platform.database["nodes"].delete_one({"_id": name})
 
 
 @contextmanager

@@ -54,7 +54,7 @@ export class LogCursor {
     this.id = row.id;
     this.#on.onMove();
     if (number <= first || number >= last - 1) this.#view.move(by * STEP);
-    this.#view.refresh({ anew: true });
+    this.#view.refresh();
     this.#news.announce(`${row.level} ${shown(row.msg, 200)}`);
   }
 

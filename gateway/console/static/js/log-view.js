@@ -24,6 +24,7 @@ const RUSH_LINES = 100;
 const COUNTED = 1000;
 const POSITION = /^\d{1,6}-\d{1,15}$/;
 
+/** @typedef {import("./log-rows.js").Row} Row */
 /** @typedef {{ level?: string | null | undefined, logger?: string | null | undefined }} Wanted */
 
 class LogView extends HTMLElement {
@@ -39,7 +40,7 @@ class LogView extends HTMLElement {
   #search = new LogSearch(this.#job, () => this.#rows.filter, {
     onGo: (id) => this.#goTo(id),
     onFound: () => {
-      this.#view.refresh({ anew: true });
+      this.#view.refresh();
       this.#mark();
     },
     onClose: () => this.#box.focus(),
@@ -74,9 +75,9 @@ class LogView extends HTMLElement {
   #wanted = {};
   #isFollowing = true;
   /**
-   * What each element shows at present, as a string that is compared.
+   * What each element shows at present: its row, and all that it is drawn from as a string that is compared.
    *
-   * @type {WeakMap<HTMLElement, string>}
+   * @type {WeakMap<HTMLElement, { row: Row | undefined, state: string }>}
    */
   #drawn = new WeakMap();
   #painting = new Pace(() => this.#paint());
@@ -145,7 +146,7 @@ class LogView extends HTMLElement {
     }
     history.replaceState(history.state, "", url);
     await this.#rows.load(given(filter));
-    this.#view.refresh({ anew: true });
+    this.#view.refresh();
     this.#search.again();
     if (!this.#isFollowing) this.#view.show(await this.#rows.numberOf(here));
   }
@@ -154,12 +155,12 @@ class LogView extends HTMLElement {
   #draw(number, element) {
     const row = this.#rows.row(number);
     const id = row && "id" in row ? row.id : undefined;
-    const key = id ?? (row ? `note ${number}` : "");
-    const state = `${key} ${this.#cursor.id === id} ${this.#search.text}`;
-    if (element && this.#drawn.get(element) === state && row) return element;
     const isCurrent = id !== undefined && id === this.#cursor.id;
-    const drawn = drawRow(row, { link: `#${id}`, isCurrent, text: this.#search.text }, element);
-    this.#drawn.set(drawn, state);
+    const { text } = this.#search;
+    const state = JSON.stringify([id ?? row, row && "folded" in row && row.folded, isCurrent, text]);
+    if (element && row && this.#drawn.get(element)?.state === state) return element;
+    const drawn = drawRow(row, { link: `#${id}`, isCurrent, text }, element);
+    this.#drawn.set(drawn, { row, state });
     drawn.dataset.number = String(number);
     drawn.setAttribute("aria-rowindex", String(number + 1));
     return drawn;
@@ -237,7 +238,7 @@ class LogView extends HTMLElement {
     if (row && "id" in row) this.#cursor.id = row.id;
     this.#view.count = this.#rows.count;
     this.#view.show(number);
-    this.#view.refresh({ anew: true });
+    this.#view.refresh();
   }
 
   async #openLink() {
@@ -270,29 +271,32 @@ class LogView extends HTMLElement {
   /** @param {boolean} isWrapped */
   #wrap(isWrapped) {
     this.toggleAttribute("nowrap", !isWrapped);
-    this.#view.refresh({ anew: true });
+    this.#view.refresh();
   }
 
   /** @param {Event} event */
   #clicked(event) {
     const logger = above(event, "[data-logger]");
-    const whole = above(event, "[data-whole]") && above(event, "[data-number]");
+    const row = above(event, "[data-number]");
     if (logger) this.#filter({ logger: logger.dataset.logger });
-    if (whole) this.#showWhole(whole);
-    const fold =
-      above(event, "[data-unfold]") && this.#rows.row(Number(above(event, "[data-number]")?.dataset.number));
+    if (row && above(event, "[data-whole]")) this.#showWhole(row);
+    const fold = above(event, "[data-unfold]") && row && this.#drawn.get(row)?.row;
     if (fold && "id" in fold) this.#goTo(`${position(fold.id)[0]}-${fold.start + 1}`);
   }
 
   /** @param {HTMLElement} element of the line */
   async #showWhole(element) {
-    const row = this.#rows.row(Number(element.dataset.number));
+    const row = this.#drawn.get(element)?.row;
     if (!row || !("id" in row)) return;
     const [attempt] = position(row.id);
     const query = { from: `${attempt}-${row.start}`, limit: 1, max_length: 1 << 20 };
-    /** @type {{ lines: LogLine[] }} */
-    const { lines } = await api(`GET /jobs/${this.#job}/logs/lines`, { query });
-    if (lines[0]) showText(`Line ${row.id}`, lines[0].msg);
+    try {
+      /** @type {{ lines: LogLine[] }} */
+      const { lines } = await api(`GET /jobs/${this.#job}/logs/lines`, { query });
+      if (lines[0]) showText(`Line ${row.id}`, lines[0].msg);
+    } catch (error) {
+      toast(messageOf(error), "bad");
+    }
   }
 
   // --- keys

@@ -125,11 +125,14 @@ export class VirtualRows {
     this.#onScroll({ isAtEnd: this.#isAtEnd, byUser: true });
   }
 
-  /** Draw the visible rows before the next frame: new ones only, or with `anew` all of them. */
-  refresh({ anew = false } = {}) {
-    if (anew) this.#drawn.clear();
+  /**
+   * Draw the visible rows before the next frame. While a row is pressed they stay as they are: a click on a row that
+   * becomes another one in the middle of it would be lost, or do something else.
+   */
+  refresh() {
     this.#frame ??= requestAnimationFrame(() => {
       this.#frame = undefined;
+      if (this.#isPressed()) return this.refresh();
       this.#paint();
       this.#settle();
     });
@@ -208,7 +211,11 @@ export class VirtualRows {
   #isHeld() {
     const selection = getSelection();
     const isSelected = selection && !selection.isCollapsed && this.#box.contains(selection.anchorNode);
-    return isSelected || this.#layer.matches(":active") || this.#layer.contains(document.activeElement);
+    return isSelected || this.#isPressed() || this.#layer.contains(document.activeElement);
+  }
+
+  #isPressed() {
+    return this.#layer.matches(":active");
   }
 
   /**
