@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -38,6 +39,15 @@ class Catalog:
         self._path = node_dir / files.CATALOG
         self._content: bytes | None = None
         self._infos: list[records.SpiderInfo] | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    @property
+    def was_read(self) -> bool:
+        """Whether there was a catalogue, readable or not."""
+        return self._content is not None
 
     def spiders(self) -> list[records.SpiderInfo] | None:
         """The spiders in the file: the same list until the file changes; `None` before there is a file."""
@@ -76,6 +86,16 @@ class CatalogPublisher:
             self._store.publish(self._node, infos)
             self._published = infos
 
+    @property
+    def was_read(self) -> bool:
+        return self._catalog.was_read
+
+    def wait_for_first(self, due: threading.Event, seconds: float) -> None:
+        """Wait for these seconds, or until there is the node's first catalogue or the event is set."""
+        until = time.monotonic() + seconds
+        while not self._catalog.exists and time.monotonic() < until and not due.wait(SOON):
+            pass
+
     def forget(self) -> None:
         """Publish the catalogue again next time, because the published one may be gone."""
         self._published = None
@@ -87,6 +107,8 @@ class CatalogPublisher:
 EVERY = 2.0
 #: How many attempts with unreadable files one heartbeat reports.
 MOST_TROUBLES = 10
+#: Seconds between two looks whether the first catalogue is there.
+SOON = 0.05
 #: Seconds between a failed heartbeat and the next one, which may find a working connection.
 AGAIN = 0.5
 
@@ -149,7 +171,10 @@ class Heartbeat(threading.Thread):
                     log.warning("no_heartbeat", error=str(error))
                 # the other machine may be unable to reach MongoDB, too, so its silence proves nothing
                 is_well, self._found = False, 0
-            self._due.wait(EVERY if is_well else AGAIN)
+            if is_well and not self._catalog.was_read:
+                self._catalog.wait_for_first(self._due, EVERY)
+            else:
+                self._due.wait(EVERY if is_well else AGAIN)
             self._due.clear()
             if self._is_stopping:
                 return
