@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import sys
 
-from gateway.settings import Settings, SettingsError
+from gateway.errors import SettingsError
+from gateway.settings import Settings
 from gateway.worker.app import create_celery
 
 try:

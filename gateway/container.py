@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get
 import attrs
 
 from gateway.contract.public_address import Network
-from gateway.errors import SecretsKeyError
-from gateway.settings import Settings, SettingsError
+from gateway.errors import SecretsKeyError, SettingsError
+from gateway.settings import Settings
 from gateway.stores.mongo import Document, ServerClock, connect
 
 if TYPE_CHECKING:

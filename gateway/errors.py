@@ -507,3 +507,7 @@ class NeverTakenError(NodeUnreachableError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, may_have_arrived=False)
+
+
+class SettingsError(ValueError):
+    """A setting is invalid or unknown. The message names it."""

@@ -49,14 +49,16 @@ class NotForkableError(RuntimeError):
 
 
 @contextmanager
-def importing_for_forks() -> Iterator[None]:
-    """A context for imports whose memory all forks of this process will share."""
+def quick_imports() -> Iterator[None]:
+    """A context for the imports of a process, whose memory all forks of this process will share."""
     # imports leave no garbage, and looking for it would take a fifth of the time
     gc.disable()
-    yield
-    # the garbage collector never visits frozen objects, so their pages stay shared
-    gc.freeze()
-    gc.enable()
+    try:
+        yield
+    finally:
+        # the garbage collector never visits frozen objects, so their pages stay shared
+        gc.freeze()
+        gc.enable()
 
 
 def check_one_thread() -> None:

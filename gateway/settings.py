@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from gateway.clock import VERDICT_SECONDS
 from gateway.contract.node_list import read_node_url
 from gateway.contract.public_address import Network, is_loopback, parse_networks
+from gateway.errors import SettingsError
 
 if TYPE_CHECKING:
     from gateway.contract.bot_identity import BotIdentity
@@ -142,10 +143,6 @@ _MIN_KEY = 32
 
 def _keys(text: SecretStr) -> tuple[str, ...]:
     return tuple(key.strip() for key in text.get_secret_value().split(","))
-
-
-class SettingsError(ValueError):
-    """A setting is invalid or unknown. The message names it."""
 
 
 def kept_secret(file: Path) -> str:

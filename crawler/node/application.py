@@ -20,8 +20,9 @@ from crawler.node.accounts import Accounts, open_accounts
 from crawler.node.config import NodeConfig, NodeConfigError, NodeEnvironment
 from crawler.node.spider_lists import SpiderLists
 from crawler.node.webroot import NodeRequest
+from gateway.errors import SettingsError
 from gateway.process import hide_process
-from gateway.settings import NodeSettings, ScrapydSettings, SettingsError
+from gateway.settings import NodeSettings, ScrapydSettings
 
 
 def application(config: Config) -> Any:

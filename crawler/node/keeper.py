@@ -33,8 +33,9 @@ import psutil
 
 from crawler.node import process_tree, space
 from gateway.contract.outbox import remove_tree
+from gateway.errors import SettingsError
 from gateway.process import own_children, restore_signals, run_and_end
-from gateway.settings import NodeSettings, SettingsError
+from gateway.settings import NodeSettings
 from gateway.subreaper import adopt_descendants, fork_minded
 
 #: Variable with the descriptors of COMMAND's ends of the two socket pairs.

@@ -17,7 +17,8 @@ from pathlib import Path
 from gateway.contract.node_list import PLACE, PLACE_LOCK, NodePlace
 from gateway.contract.outbox import open_lock, write_atomically
 from gateway.crash_points import state_change
-from gateway.settings import NodeSettings, SettingsError
+from gateway.errors import SettingsError
+from gateway.settings import NodeSettings
 
 #: Maximum number of nodes on one machine.
 _MOST = 1000

@@ -32,8 +32,8 @@ from gateway.process import (
     check_one_thread,
     close_all_but,
     hide_process,
-    importing_for_forks,
     own_children,
+    quick_imports,
     redirect,
     restore_signals,
     run_and_end,
@@ -139,7 +139,7 @@ def execute() -> None:
 
 
 def _imported(module: str) -> Callable[[], object]:
-    with importing_for_forks():
+    with quick_imports():
         runner = importlib.import_module(module)
         getattr(runner, "preload", lambda: None)()
     main: Callable[[], object] = runner.main

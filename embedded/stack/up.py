@@ -29,7 +29,8 @@ from embedded.stack.stores import (
 )
 from embedded.stack.supervisor import PATIENCE, STOP_SECONDS, Supervisor
 from embedded.stack.zygote import StackZygote, warm_zygote
-from gateway.settings import NOTICE, ScrapydSettings, Settings, SettingsError, kept_secret
+from gateway.errors import SettingsError
+from gateway.settings import NOTICE, ScrapydSettings, Settings, kept_secret
 
 # --- the process table, in the order of starting
 

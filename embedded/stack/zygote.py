@@ -27,7 +27,7 @@ from embedded.stack.process import Process, User
 from gateway.process import (
     check_one_thread,
     close_all_but,
-    importing_for_forks,
+    quick_imports,
     redirect,
     restore_signals,
     run_and_end,
@@ -47,7 +47,7 @@ _FDS = 2
 def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) -> None:
     """Import the modules, and fork on request. Returns when the supervisor has ended or closed the connection."""
     setproctitle("discoverybot: zygote")
-    with importing_for_forks():
+    with quick_imports():
         for module in modules:
             importlib.import_module(module)
     check_one_thread()

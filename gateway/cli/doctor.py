@@ -29,9 +29,10 @@ from gateway.cli.api import ApiError, ExitCode
 from gateway.cli.options import URL, flag, taking
 from gateway.cli.terminal import gateway_url, home, out, print_json, program
 from gateway.contract.node_list import is_taken, read_place
+from gateway.errors import SettingsError
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.nodes.store import NodeStore
-from gateway.settings import Settings, SettingsError
+from gateway.settings import Settings
 from gateway.stores.mongo import ServerClock, connect
 
 _PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo", "redis")

@@ -9,38 +9,41 @@ from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, NoReturn
 
 try:
-    import typer
-    from rich.text import Text
-    from typer.main import get_command
+    from gateway.process import quick_imports
 
-    from gateway.cli.alerts import ALERTS, RULES
-    from gateway.cli.api import ApiError, ExitCode
-    from gateway.cli.commands import command, group
-    from gateway.cli.crawl import crawl, fields, files, items, logs, open_page, requests, run
-    from gateway.cli.datasets import (
-        DATASETS,
-        accept,
-        changes,
-        dataset_items,
-        dataset_schema,
-        delete_dataset,
-        export,
-        reject,
-        set_dataset,
-    )
-    from gateway.cli.differences import compare
-    from gateway.cli.endpoints import ENDPOINTS
-    from gateway.cli.errors import ERRORS
-    from gateway.cli.help import SETTINGS, CliCommand, CliGroup
-    from gateway.cli.nodes import drain
-    from gateway.cli.projects import delete_project, deploy, spiders
-    from gateway.cli.resources import JOBS, NODES, PROJECTS, RESOURCES, SCHEDULES, VARIABLES
-    from gateway.cli.scrape import scrape
-    from gateway.cli.skill import skill
-    from gateway.cli.terminal import discard, err, out, prepare_output, visible
-    from gateway.cli.webhooks import webhook_secret
-    from gateway.settings import SettingsError
-except KeyboardInterrupt:  # the imports take half a second
+    with quick_imports():
+        import typer
+        from rich.text import Text
+        from typer.main import get_command
+
+        from gateway.cli.alerts import ALERTS, RULES
+        from gateway.cli.api import ApiError, ExitCode
+        from gateway.cli.commands import command, group
+        from gateway.cli.crawl import crawl, fields, files, items, logs, open_page, requests, run
+        from gateway.cli.datasets import (
+            DATASETS,
+            accept,
+            changes,
+            dataset_items,
+            dataset_schema,
+            delete_dataset,
+            export,
+            reject,
+            set_dataset,
+        )
+        from gateway.cli.differences import compare
+        from gateway.cli.endpoints import ENDPOINTS
+        from gateway.cli.errors import ERRORS
+        from gateway.cli.help import SETTINGS, CliCommand, CliGroup
+        from gateway.cli.nodes import drain
+        from gateway.cli.projects import delete_project, deploy, spiders
+        from gateway.cli.resources import JOBS, NODES, PROJECTS, RESOURCES, SCHEDULES, VARIABLES
+        from gateway.cli.scrape import scrape
+        from gateway.cli.skill import skill
+        from gateway.cli.terminal import discard, err, out, prepare_output, visible
+        from gateway.cli.webhooks import webhook_secret
+        from gateway.errors import SettingsError
+except KeyboardInterrupt:  # the imports take a moment
     sys.exit(130)
 
 
@@ -91,7 +94,8 @@ class _Main(CliGroup):
 
 def _loaded(name: str, place: str) -> Any:
     module, _, attribute = place.partition(":")
-    found = getattr(import_module(module), attribute)
+    with quick_imports():
+        found = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
         return get_command(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)

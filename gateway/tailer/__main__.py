@@ -24,12 +24,12 @@ from gateway.clock import VERDICT_SECONDS, time_of_node, utc_now
 from gateway.container import Container, part, value
 from gateway.contract.node_list import PLACE, NodePlace, is_taken, read_place
 from gateway.contract.outbox import AttemptId, open_lock
-from gateway.errors import JobNotFoundError, UnreadableError
+from gateway.errors import JobNotFoundError, SettingsError, UnreadableError
 from gateway.jobs.store import JobStore
 from gateway.logging import configure
 from gateway.logs.store import LogStream
 from gateway.process import hide_process, take_short_turns
-from gateway.settings import Settings, SettingsError
+from gateway.settings import Settings
 from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import within
 from gateway.stores.redis import connect as connect_redis

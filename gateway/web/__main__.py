@@ -14,8 +14,8 @@ import uvicorn
 from gateway import logging
 from gateway.access.key_store import KeyIssue
 from gateway.container import Container
-from gateway.errors import UnavailableError
-from gateway.settings import NOTICE, Settings, SettingsError
+from gateway.errors import SettingsError, UnavailableError
+from gateway.settings import NOTICE, Settings
 from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import mongo_errors
 from gateway.web.http_protocol import BoundedProtocol, raise_handle_limit

@@ -21,7 +21,7 @@ _lately = ("httpcore2", "scrapyd.__main__", "scrapyd.app", "embedded.mongo.__mai
 _lately += ("gateway.cli.keys", "gateway.cli.doctor", "gateway.cli.up", "gateway.cli.join")
 # modules that each fork imports before anything else, including pytest
 _first = ("warm",)
-with importlib.import_module("gateway.process").importing_for_forks():
+with importlib.import_module("gateway.process").quick_imports():
     for module in ("gateway.cli.main", *importlib.import_module("embedded.stack.up").IMPORTS, *_lately, *_first):
         importlib.import_module(module)
     importlib.import_module("crawler.node.runner").preload()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from gateway.settings import NodeSettings, ScrapydSettings, Settings, SettingsError, kept_secret
+from gateway.errors import SettingsError
+from gateway.settings import NodeSettings, ScrapydSettings, Settings, kept_secret
 
 
 def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:

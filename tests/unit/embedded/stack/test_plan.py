@@ -18,7 +18,8 @@ from embedded.stack.ports import PICKED, PortPicker, is_free
 from embedded.stack.state import AlreadyRunningError, StackState, only_stack
 from embedded.stack.stores import StackStore, other_redis_database, redacted
 from embedded.stack.up import SERVICES_HANDLERS, make_plan, processes, scrapyd_password
-from gateway.settings import Settings, SettingsError
+from gateway.errors import SettingsError
+from gateway.settings import Settings
 
 
 def _state(**more: object) -> StackState:

@@ -15,7 +15,8 @@ from http_message_signatures import HTTPMessageVerifier, InvalidSignature
 from http_message_signatures.algorithms import ED25519
 
 from gateway.contract.bot_identity import BotIdentity, KeyUnreadableError
-from gateway.settings import ScrapydSettings, SettingsError
+from gateway.errors import SettingsError
+from gateway.settings import ScrapydSettings
 
 URL = "https://bots.example"
 #: RFC 9421, B.1.4, and its thumbprint as https://github.com/cloudflare/web-bot-auth has it.
