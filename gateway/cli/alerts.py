@@ -11,7 +11,7 @@ from rich.text import Text
 from gateway.cli.api import ApiError
 from gateway.cli.commands import ApiCommand, Resource
 from gateway.cli.endpoints import ALL_CRAWLS, as_oneself, chosen, filters
-from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, one_of, option, under
+from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, option, under
 from gateway.cli.terminal import Record, given, new_table
 
 #: As in the API's description, which explains them. A newer gateway may have more.
@@ -32,7 +32,7 @@ _WHEN = under(
     "When",
     option(
         "measure", "What is compared: failed, items, error_share, duration, idle, waiting, queue, held, …",
-        metavar="MEASURE", autocompletion=one_of(_MEASURES),
+        metavar="MEASURE", words=_MEASURES,
     ),
     _number("above", "Alert if it is more than this."),
     _number("below", "Alert if it is less than this."),
@@ -51,7 +51,7 @@ _RULE = (
     *_WHEN,
     option(
         "group_by", "What has an alert of its own: spider, schedule, site, project, rule.", metavar="WHAT",
-        autocompletion=one_of(_GROUPS),
+        words=_GROUPS,
     ),
     *filters(),
     *_TOLD,

@@ -83,6 +83,8 @@ class Resource(NamedTuple):
     cells: Mapping[str, Cell] = {}
     #: Fields whose columns are left out if no record has them.
     unless_empty: tuple[str, ...] = ()
+    #: Fields whose columns are left out if all records have the same.
+    unless_same: tuple[str, ...] = ()
     #: The name of its commands, if not that of the list.
     group: str | None = None
     #: Number of hexadecimal digits of an id, of which the first few are enough; 0 for names, which are given in full.
@@ -166,6 +168,7 @@ class Resource(NamedTuple):
 
     def _columns_for(self, records: list[Record]) -> str:
         absent = [name for name in self.unless_empty if all(one.get(name) is None for one in records)]
+        absent += [name for name in self.unless_same if len({one.get(name) for one in records}) == 1]
         columns = self.columns.split(", ")
         return ", ".join(one for one in columns if one.rpartition(" ")[2].partition(":")[0] not in absent)
 

@@ -31,7 +31,6 @@ from gateway.cli.options import (
     URL,
     argument,
     flag,
-    one_of,
     option,
     read_object,
     taking,
@@ -123,7 +122,7 @@ FORMATS = (*TEXT_FORMATS, "xlsx", "parquet")
 
 def _format(formats: Sequence[str]) -> Any:
     said = f"{', '.join(formats[:-1])} or {formats[-1]}. Default: by the file's name."
-    return option("item_format", said, "--format", metavar="FORMAT", autocompletion=one_of(formats))
+    return option("item_format", said, "--format", metavar="FORMAT", words=formats)
 
 
 _ESCAPE = option(
@@ -177,12 +176,12 @@ _CLASSES = ("2xx", "3xx", "4xx", "5xx")
         "Which requests",
         flag("failed", "Only those that failed: no answer, 429 or 5xx, after all retries."),
         option("status", "Only with this status, 404, or of this class, 4xx.", metavar="STATUS",
-               autocompletion=one_of(_CLASSES)),
+               words=_CLASSES),
         option("slow_ms", "Only those that took at least this many milliseconds, the slowest first.", "--slow",
                kind=int, metavar="MS"),
         _TEXT,
-        option("sort", "at: as they came; -ms: the slowest first; -bytes: the largest.", metavar="ORDER",
-               autocompletion=one_of(("at", "-ms", "-bytes"))),
+        option("sort", "oldest, slowest or largest first.", metavar="ORDER", words=("at", "-ms", "-bytes"),
+               also={"oldest": "at", "slowest": "-ms", "largest": "-bytes"}),
         option("limit", "At most N. Default for --output: all.", "--limit", "-n", kind=int, min=1, max=1000),
     ),
     _format(TEXT_FORMATS),

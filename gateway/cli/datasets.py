@@ -97,7 +97,7 @@ def _count(name: str) -> Any:
 
 
 def _health(answer: Record, _: Record) -> RecordTable | None:
-    err.print(f"{answer['stage']}: learned from {counted(answer['runs'], 'run')}")
+    err.print(f"{answer['stage']}: {counted(answer['runs'], 'complete run')} so far")
     if not answer["measures"]:
         return None
     return new_table(
@@ -116,7 +116,7 @@ DATASETS = Resource(
     one="dataset",
     key="name",
     about="Datasets: what is known across runs, and what has changed.",
-    columns="*DATASET name, >ITEMS items, >RUNS runs, >HELD held, 1>WAITING waiting, 2>LAST CHANGE last_seq, "
+    columns="*DATASET name, >ITEMS items, >RUNS runs, >HELD held, 1>WAITING waiting, 2>CURSOR last_seq, "
     "3COMPLETE complete_at:time, *KEY key",
     empty="no datasets: `{program} crawl URL --every 1d --dataset NAME` makes one",
     cells={
@@ -134,7 +134,7 @@ DATASETS = Resource(
             (
                 option(
                     "state", "Only those in this state; repeatable.", kind=list[str], metavar="STATE",
-                    autocompletion=one_of(_STATES),
+                    words=_STATES,
                 ),
                 LIMIT,
                 AFTER,

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gateway.cli.api import Api, ApiError
 from gateway.cli.commands import ApiCommand, Resource
-from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, moment, one_of, option, under
+from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, moment, option, under
 from gateway.cli.terminal import Record, RecordTable, err, given, new_table
 from gateway.sites.site import OPERATOR
 
@@ -61,13 +61,13 @@ def chosen(options: dict[str, object]) -> Record | None:
 _WANTED = (
     option(
         "event", "Only these events; repeatable.", kind=list[str], metavar="EVENT",
-        autocompletion=one_of(_EVENTS),
+        words=_EVENTS,
     ),
     *filters(),
     option(
         "format", "standard; slack: a sentence with a link; apprise: mail, Telegram and others. Default: by its URL.",
         metavar="FORMAT",
-        autocompletion=one_of(("standard", "slack", "apprise")),
+        words=("standard", "slack", "apprise"),
     ),
     option("description", "What it is for.", metavar="TEXT"),
 )  # fmt: skip
@@ -198,7 +198,7 @@ ENDPOINTS = Resource(
             "Its calls, and what it answered.",
             _deliveries,
             (
-                option("state", "Only those in this state.", metavar="STATE", autocompletion=one_of(_STATES)),
+                option("state", "Only those in this state.", metavar="STATE", words=_STATES),
                 option("type", "Only those about this event.", "--event", metavar="EVENT"),
                 LIMIT,
                 AFTER,

@@ -6,8 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gateway.cli.commands import ApiCommand, Resource
-from gateway.cli.options import AFTER, LIMIT, USER, moment, one_of, option
+from gateway.cli.options import AFTER, LIMIT, USER, moment, option
 from gateway.cli.terminal import Record, counted, listed, new_table, program
+from gateway.contract.error_fingerprint import title
 
 _STYLES = {"open": "red", "resolved": "green", "ignored": "dim"}
 _ORDERS = ("last_seen", "count", "first_seen", "oldest")
@@ -18,15 +19,15 @@ _FILTERS = (
         "state",
         "Only these: open, resolved or ignored.",
         metavar="STATE",
-        autocompletion=one_of(_STYLES),
+        words=_STYLES,
     ),
     option("q", "Only those with this text in the exception, message or place.", "--search", metavar="TEXT"),
     moment("since", "Only those that were seen since then."),
     moment("new_since", "Only those that were first seen since then."),
     moment("until", "Only those that were first seen before then."),
     option(
-        "sort", "last_seen, count, first_seen, or oldest: first since --since.", metavar="HOW",
-        autocompletion=one_of(_ORDERS),
+        "sort", "last_seen, count, first_seen, or oldest: the earliest in that time first.", metavar="HOW",
+        words=_ORDERS,
     ),
     USER,
 )  # fmt: skip
@@ -42,8 +43,16 @@ def _spider(error: Record) -> str:
 
 
 def _since(error: Record) -> str:
-    seen = error["first_seen"]
-    return f"{listed(seen['at'])} {seen['version'] or ''}".strip()
+    return _seen(error["first_seen"])
+
+
+def _seen(run: Record) -> str:
+    return f"{listed(run['at'])} in {run['version']}" if run["version"] else listed(run["at"])
+
+
+def _title(error: Record) -> str:
+    """The error in one line, with the values of its latest occurrence, as the console has it."""
+    return title(error["kind"], error["name"], error["place"], error["example"]["text"] or error["message"])
 
 
 def _shown(error: Record, _: Record) -> RenderableType:
@@ -53,14 +62,14 @@ def _shown(error: Record, _: Record) -> RenderableType:
         "spider": _spider(error),
         "place": error["place"],
         "first seen": f"{_since(error)}, job {error['first_seen']['job_id'][:8]}",
-        "last seen": f"{listed(last['at'])} {last['version'] or ''}".strip() + f", job {last['job_id'][:8]}",
+        "last seen": f"{_seen(last)}, job {last['job_id'][:8]}",
         "counts": f"{counted(error['count'], 'time')} in {counted(error['runs'], 'run')}, "
         f"{counted(error['runs_since'], 'run')} without it since",
         "example": example["text"],
         "page": example["url"],
         "log": f"{program()} logs {example['job_id'][:8]} --level ERROR",
     }
-    lines = [Text(error["title"], style="bold")]
+    lines = [Text(_title(error), style="bold")]
     lines += [Text(f"{name:<10} {value}") for name, value in facts.items() if value]
     runs = new_table("RUN job_id:id, ENDED at:time, *VERSION version, MARK mark, >COUNT count", error["recent_runs"])
     return Group(*lines, "", runs)
@@ -76,14 +85,15 @@ ERRORS = Resource(
     key="error_id",
     digits=32,
     about="Errors of all runs, grouped by their cause.",
-    columns="ERROR error_id:id, STATE state, >COUNT count, 1>RUNS runs, 2SINCE since, LAST SEEN last_seen, "
-    "FIRST SINCE THEN first_since, *SPIDER spider, *WHAT title",
+    columns="ERROR error_id:id, STATE state, >COUNT count, 1>RUNS runs, 2FIRST SEEN since, LAST SEEN last_seen, "
+    "FIRST IN RANGE first_since, *SPIDER spider, *WHAT title",
     empty="no errors",
     unless_empty=("first_since",),
     cells={
         "state": _state,
         "spider": _spider,
         "since": _since,
+        "title": _title,
         "last_seen": lambda error: listed(error["last_seen"]["at"]),
         "first_since": lambda error: listed(error["first_since"]["at"]) if error.get("first_since") else "-",
     },

@@ -8,7 +8,7 @@ import getpass
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from gateway.access.key_store import KeyIssue, KeyStore, KnownProjects
 from gateway.access.keys import ApiKey, Scope
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.commands import ApiCommand, Resource, group
-from gateway.cli.options import JSON, URL, one_of, option, read_time, taking
+from gateway.cli.options import JSON, URL, option, read_time, taking
 from gateway.cli.terminal import Record, counted, err, gateway_url, home, out, print_json, program
 from gateway.container import Container
 from gateway.errors import DiscoveryBotError
@@ -103,7 +103,7 @@ app = group(KEYS)
 @app.command()
 @taking(
     option("user", "The user that it acts for.", default=OPERATOR, metavar="USER"),
-    option("scope", _SCOPES, kind=list[Scope], default=..., metavar="SCOPE", autocompletion=one_of(Scope)),
+    option("scope", _SCOPES, kind=list[str], default=..., metavar="SCOPE", words=Scope),
     option(
         "projects",
         "With read_all: read all users' crawls of this project only; repeatable.",
@@ -120,7 +120,7 @@ app = group(KEYS)
 def create(
     *,
     user: str,
-    scope: list[Scope],
+    scope: list[str],
     projects: list[str] | None,
     budget: str | None,
     expires: str | None,
@@ -130,7 +130,7 @@ def create(
 ) -> None:
     """Make a key and print it: it cannot be shown again. Once there is one, every request needs a key."""
     api = _api(url)
-    wish: Record = {"user_id": _user(user), "scopes": list(scope), "expires_at": _expiry(expires), "note": note}
+    wish: Record = {"user_id": _user(user), "scopes": _scopes(scope), "expires_at": _expiry(expires), "note": note}
     wish |= {"budget": _budget(budget), "projects": projects or []}
     made, address = _make_over_http(api, wish) if _asks_gateway(api) else _make_stored(wish)
     if as_json:
@@ -144,6 +144,13 @@ def create(
         err.print(
             "It is the first one: within a few seconds the gateway refuses requests without a key.", style="yellow"
         )
+
+
+def _scopes(words: Iterable[str]) -> list[Scope]:
+    try:
+        return [Scope(word) for word in words]
+    except ValueError as error:
+        raise ApiError(f"--scope: {error}; it is one of {', '.join(Scope)}") from None
 
 
 def _api(url: str | None) -> Api:

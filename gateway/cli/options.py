@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime, time, timedelta
 from functools import wraps
@@ -28,9 +28,24 @@ from gateway.contract.log_line import LEVELS
 _METAVARS: dict[Any, str] = {str: "TEXT", list[str]: "TEXT", int: "N", float: "N", Path: "FILE"}
 
 
-def option(name: str, about: str, *flags: str, kind: Any = str, default: Any = None, **more: Any) -> Parameter:
-    """An option. `name` is its name in the API; `flags` are `--name` unless they are given."""
+def option(
+    name: str,
+    about: str,
+    *flags: str,
+    kind: Any = str,
+    default: Any = None,
+    words: Iterable[str] = (),
+    also: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Parameter:
+    """An option. `name` is its name in the API; `flags` are `--name` unless they are given. `words` are its values:
+    a shell completes them, and a misspelt one is refused. `also` has more words, each with the value that it stands
+    for.
+    """
     more.setdefault("metavar", _METAVARS.get(kind))
+    if words:
+        known = {**{word: word for word in words}, **(also or {})}
+        more |= {"autocompletion": one_of(known), "callback": _reader(known)}
     info = typer.Option(default, *(flags or (f"--{name.replace('_', '-')}",)), help=about, **more)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=info, annotation=kind)
 
@@ -142,6 +157,28 @@ def one_of(values: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [one for one in known if one.startswith(incomplete)]
 
 
+def _reader(known: Mapping[str, str]) -> Callable[[Any], Any]:
+    """A function that reads the words of an option, or the one. The gateway refuses words that are like none."""
+
+    def read(given: Any) -> Any:
+        if isinstance(given, str):
+            return _meant(given, known)
+        return [_meant(word, known) for word in given] if given else given
+
+    return read
+
+
+def _meant(word: str, known: Mapping[str, str]) -> str:
+    """Raises `BadParameter` for a misspelt word."""
+    if word in known:
+        return known[word]
+    from difflib import get_close_matches  # noqa: PLC0415 - few commands need it
+
+    if close := get_close_matches(word.lower().replace("-", "_"), known, 1):
+        raise typer.BadParameter(f"{word!r} is none of {', '.join(known)}: did you mean {close[0]}?")
+    return word
+
+
 def _known_level(name: str | None) -> str | None:
     if name is not None and name.upper() not in LEVELS:
         raise typer.BadParameter(f"{name!r} is not a level: choose one of {', '.join(LEVELS)}")
@@ -166,7 +203,7 @@ TIMING = under(
     option("jitter", "Shift each run by up to this part of the gap, 0 to 0.5.", kind=float),
     option(
         "overlap", "If the previous run has not ended: skip, queue or allow.", metavar="HOW",
-        autocompletion=one_of(("skip", "queue", "allow")),
+        words=("skip", "queue", "allow"),
     ),
     option("until", "No run after this time.", metavar="TIME"),
     option("max_runs", "End after so many runs.", kind=int),

@@ -273,8 +273,8 @@ def _warn_of_old_scrapy(needs: EggRequirements) -> None:
 
 
 _NONE_DECLARED = (
-    "what it depends on is declared nowhere (no lock, requirements.txt, pyproject.toml, Pipfile, setup.py): it runs "
-    "with what the nodes have"
+    "no requirements found (no lock, requirements.txt, pyproject.toml, Pipfile or setup.py): it runs with the nodes' "
+    "packages"
 )
 
 

@@ -25,7 +25,6 @@ from gateway.cli.options import (
     argument,
     flag,
     moment,
-    one_of,
     option,
     read_object,
     read_secret,
@@ -48,6 +47,7 @@ from gateway.cli.terminal import (
     took,
 )
 from gateway.cli.watching import STATUS_STYLES, status_text
+from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.jobs.advice import WAITS_FOR
 
 _Printed = Callable[[Any, Record], str]
@@ -102,8 +102,10 @@ def _interval(schedule: Record) -> str:
 
 
 def _work(schedule: Record) -> str:
-    """The schedule's name, or else the spider and its first start URL."""
-    return str(schedule["name"] or f"{schedule['spider'] or ''} {_start(schedule) or schedule['site'] or ''}".strip())
+    """The schedule's name, or else the spider, with its project, and its first start URL."""
+    project = schedule.get("project", DEFAULT_PROJECT)
+    spider = "/".join(filter(None, (project if project != DEFAULT_PROJECT else "", schedule["spider"])))
+    return str(schedule["name"] or f"{spider} {_start(schedule) or schedule['site'] or ''}".strip())
 
 
 def _zone(schedule: Record) -> str | None:
@@ -147,7 +149,7 @@ _STATES = ("active", "paused", "ended")
 _SCHEDULE_FILTERS = under(
     "Which schedules",
     USER,
-    option("state", "active, paused or ended.", metavar="STATE", autocompletion=one_of(_STATES)),
+    option("state", "active, paused or ended.", metavar="STATE", words=_STATES),
     SITE,
     HOST,
 )
@@ -231,7 +233,7 @@ _JOB_FILTERS = under(
     "Which jobs",
     option(
         "status", "Only those in this status; repeatable.", kind=list[str], metavar="STATUS",
-        autocompletion=one_of(STATUS_STYLES),
+        words=STATUS_STYLES,
     ),
     option("project", "Only those of this project.", metavar="NAME", autocompletion=_project_names),
     _SPIDER,
@@ -246,9 +248,7 @@ _JOB_FILTERS = under(
 )  # fmt: skip
 
 _ORDERS = ("newest", "oldest", "started", "ended")
-_JOB_ORDER = option(
-    "sort", "newest, oldest, or those that started or ended last.", metavar="HOW", autocompletion=one_of(_ORDERS)
-)
+_JOB_ORDER = option("sort", "newest, oldest, or those that started or ended last.", metavar="HOW", words=_ORDERS)
 _OF_SCHEDULE = {"schedule_id": SCHEDULES}
 _AND_SCHEDULES = flag("and_schedules", "With --host: pause the schedules that crawl it, too.")
 
@@ -261,10 +261,11 @@ JOBS = Resource(
     filters=_JOB_FILTERS,
     others=(SCHEDULES,),
     about="Jobs: each is one crawl.",
-    columns="JOB job_id:id, STATUS status, 3*PROJECT project, *SPIDER spider, 5>PAGES completed_pages, "
-    "1>ITEMS items_count, 4>ERRORS errors_count, 2>DURATION duration, >PLACE queue_position, "
-    "*WAITS FOR waiting_reason, >AGE created_at:age, *START start",
+    columns="JOB job_id:id, STATUS status, 3*PROJECT project, *SPIDER spider, 4*USER user_id, "
+    "5>PAGES completed_pages, 1>ITEMS items_count, 4>ERRORS errors_count, 2>DURATION duration, "
+    ">PLACE queue_position, *WAITS FOR waiting_reason, >AGE created_at:age, *START start",
     unless_empty=("queue_position", "waiting_reason"),
+    unless_same=("user_id",),
     empty="no jobs: `{program} crawl URL` makes one",
     cells={
         "status": lambda job: status_text(job["status"]),
@@ -601,7 +602,7 @@ def _undeployed(answer: Record, options: Record) -> str:
     return f"{options['id']} {options['version']}: deleted"
 
 
-_VERSION = argument("version", "VERSION", "As `discoverybot projects` spells it.")
+_VERSION = argument("version", "VERSION", "The version, as in `discoverybot projects`.")
 
 _LATEST = _says("{name}: {latest} is the latest")
 

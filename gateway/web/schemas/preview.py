@@ -29,7 +29,7 @@ _ACCEPTED: JsonDict = {
         "job_id": None,
         "cached_at": None,
         "status": None,
-        "reason": "no living schedule of yours has the same crawl at the same times",
+        "reason": "no active schedule of yours has the same crawl at the same times",
     },
     "place": None,
     "schedule": {
@@ -183,8 +183,8 @@ def _reason(forecast: Forecast, when: When | None, cache_ttl: int) -> str:
     if known is None and when is None:
         return f"no crawl of yours that is under way, or was asked for within {cache_ttl} seconds, is the same"
     if known is None:
-        what = "living schedule" if when and when.interval else "crawl for later"
-        return f"no {what} of yours is the same, at the same times"
+        what = "active schedule" if when and when.interval else "crawl for later"
+        return f"no {what} of yours has the same crawl at the same times"
     if when is None:
         return f"you asked for the same crawl at {to_iso(known.since)}; ignore_cache makes a new one"
     return f"the same crawl is scheduled since {to_iso(known.since)}; ignore_cache makes a new one"

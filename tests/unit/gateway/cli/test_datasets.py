@@ -313,4 +313,4 @@ def test_what_is_normal_is_shown_measure_by_measure(gateway: StandIn, run: Run) 
     gateway.says("GET /datasets/prices/health", Answer(200, health))
     done = run("datasets", "health", "prices")
     assert done.stdout.splitlines()[1].split() == ["filled", "price", "0.5", "0.9912", "0.9", "-", "no"]
-    assert done.stderr == "holding: learned from 12 runs\n"
+    assert done.stderr == "holding: 12 complete runs so far\n"

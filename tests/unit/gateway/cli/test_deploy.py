@@ -12,8 +12,8 @@ import pytest
 from unit.gateway.cli.conftest import Answer, Run, StandIn
 
 NONE_DECLARED = (
-    "what it depends on is declared nowhere (no lock, requirements.txt, pyproject.toml, Pipfile, setup.py): it runs "
-    "with what the nodes have\n"
+    "no requirements found (no lock, requirements.txt, pyproject.toml, Pipfile or setup.py): it runs with the nodes' "
+    "packages\n"
 )
 
 

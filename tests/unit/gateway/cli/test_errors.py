@@ -8,6 +8,9 @@ ID = "2b0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
 SEEN = {"job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a", "version": "2.0", "at": "2027-06-01T09:03:41.000Z", "count": 12}
 ERROR: dict[str, Any] = {
     "error_id": ID,
+    "kind": "exception",
+    "name": "ValueError",
+    "message": "no price on page <number>",
     "title": "ValueError: no price on page <number>",
     "place": "shop/spiders/prices.py:parse",
     "project": "shop",
@@ -29,19 +32,20 @@ def test_errors_are_listed_by_filters(gateway: StandIn, run: Run) -> None:
     done = run("errors", "list", "--spider", "prices", "--state", "open", "--search", "price", "--sort", "count")
     assert done.returncode == 0, done.stderr
     assert "shop/prices" in done.stdout
-    assert "no price on page" in done.stdout
+    # with the values of the last one
+    assert "ValueError: no price on page 7" in done.stdout
     assert gateway.asked("/errors")[0].query == "spider=prices&state=open&q=price&sort=count&limit=20"
     assert "no errors" not in run("errors").stderr
 
 
 def test_one_error_is_shown_with_its_example_and_runs(gateway: StandIn, run: Run) -> None:
     gateway.says("GET /errors", Answer(200, {"errors": [ERROR], "next": None}))
-    gateway.says(f"GET /errors/{ID}", Answer(200, {**ERROR, "title": "\x1b[31mbad\x07"}))
+    gateway.says(f"GET /errors/{ID}", Answer(200, {**ERROR, "name": "\x1b[31mbad\x07"}))
     done = run("errors", "show", "2b0c")
     assert done.returncode == 0, done.stderr
     for words in (
         "no price on page 7",
-        "2027-06-01 09:03 2.0",
+        "2027-06-01 09:03 in 2.0",
         "https://a.example/7",
         "new",
         "36 times in 3 runs, ",
@@ -71,11 +75,11 @@ def test_the_first_error_of_last_night_is_found(gateway: StandIn, run: Run) -> N
     gateway.says("GET /errors", Answer(200, {"errors": [{**ERROR, "first_since": again}], "next": None}))
     done = run("errors", "list", "--since", "last-night", "--sort", "oldest", TZ="UTC")
     assert done.returncode == 0, done.stderr
-    assert "FIRST SINCE THEN" in done.stdout
+    assert "FIRST IN RANGE" in done.stdout
     assert "2027-06-01 03:12" in done.stdout
     assert "T18%3A00%3A00%2B00%3A00&sort=oldest" in gateway.asked("/errors")[0].query
     gateway.says("GET /errors", Answer(200, {"errors": [{**ERROR, "first_since": None}], "next": None}))
-    assert "FIRST SINCE THEN" not in run("errors").stdout
+    assert "FIRST IN RANGE" not in run("errors").stdout
 
 
 def test_an_id_that_nothing_begins_with_is_refused_in_words(gateway: StandIn, run: Run) -> None:
