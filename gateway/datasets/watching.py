@@ -132,6 +132,7 @@ class RunWatch:
             message=message,
             at=now,
         )
+        self._datasets.note_project(dataset, job.spec.project)
         # before the pause, so that users can see its reason; if the pause fails, the run is judged at its end
         self._runs.save(run)
         try:

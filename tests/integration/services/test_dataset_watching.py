@@ -92,6 +92,19 @@ def test_a_run_that_collapses_half_way_is_paused_and_says_why(platform: Platform
     )  # fmt: skip
 
 
+def test_the_project_of_a_run_that_is_paused_is_noted_before_the_run_can_be_seen(
+    platform: Platform, watched: Watched
+) -> None:
+    datasets = DatasetStore(platform.database)
+    platform.database["jobs"].update_one({"_id": watched.job.id}, {"$set": {"spec.project": "other"}})
+    watched.finds(rows(60, price=None))
+    watched.watch().look()
+    assert watched.run.state is RunState.PAUSED
+    dataset = datasets.get(watched.runs.user, "prices")
+    assert set(dataset.projects) == {"default", "other"}
+    assert not dataset.is_of(["default"])
+
+
 def test_one_that_somebody_resumes_is_not_paused_again_and_is_judged_at_its_end(
     platform: Platform, watched: Watched
 ) -> None:
