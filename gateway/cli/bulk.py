@@ -44,7 +44,7 @@ class Bulk(NamedTuple):
         if not (number := counted_jobs["matched"]):
             self._say_none(api, wanted)
         if (number or pausing) and not yes:
-            if number and "host" in wanted:
+            if number and self.action == "cancel" and "host" in wanted:
                 self._name_some(api, wanted, number)
             confirm(self._question(number, len(pausing)))
         # first, so that none of them begins a run that is not counted

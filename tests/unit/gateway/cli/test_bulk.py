@@ -120,6 +120,17 @@ def test_the_schedules_that_crawl_a_host_are_paused_with_its_jobs_if_wanted(gate
     assert "sites disable acme" in done.stderr
 
 
+@pytest.mark.parametrize("command", [("retry",), ("jobs", "delete")], ids=" ".join)
+def test_jobs_that_are_not_cancelled_are_not_taken_for_those_of_a_host_that_go_on(
+    gateway: StandIn, run: Run, command: tuple[str, ...]
+) -> None:
+    gateway.says("POST /jobs/bulk", Answer(200, COUNT))
+    refused = run(*command, "--host", "shop.example")
+    assert "3 jobs" in refused.stderr
+    assert refused.stderr.startswith("error: ")
+    assert not gateway.asked("/jobs")
+
+
 def test_the_schedules_of_a_host_are_named_if_they_are_not_paused(gateway: StandIn, run: Run) -> None:
     active, paused = ({"schedules": found, "next": None} for found in ([_scheduled("s1")], []))
     gateway.says("GET /schedules", Answer(200, active), Answer(200, paused))
