@@ -87,7 +87,7 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         parameters=parameters(named.spec),
         start_urls=start_urls(named.spec),
         now=parts.clock(),
-        advice=advised and _with_numbers(advised, named, parts),
+        advice=advised and _with_numbers(advised, named, parts, viewer),
         flags=flags_of([job_id], parts, viewer.caller).get(job_id, []) if named.spec.dataset else [],
         is_over=named.is_final and named.settled is not False,
         places=_places(named, advised, viewer) if advised else {},
@@ -97,9 +97,12 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
     )
 
 
-def _with_numbers(advised: Advice, job: Job, parts: GatewayParts) -> Advice:
-    """For a job that waits for a slot: how many crawls run now, of how many that can."""
-    if job.status is not JobStatus.PENDING or job.waiting_reason is not WaitingReason.CAPACITY:
+def _with_numbers(advised: Advice, job: Job, parts: GatewayParts, viewer: Viewer) -> Advice:
+    """For a job that waits for a slot: how many crawls run now, of how many that can. Not for those who may see only
+    some projects, because it would reveal how many jobs others have.
+    """
+    waits = job.status is JobStatus.PENDING and job.waiting_reason is WaitingReason.CAPACITY
+    if not waits or viewer.caller.projects:
         return advised
     with mongo_errors():
         nodes = [one for one in parts[NodeStore].lately() if one.is_alive(parts.clock(), parts.dead_after)]

@@ -30,7 +30,8 @@ from gateway.datasets.store import DatasetStore, RunStore
 from gateway.error_groups.store import ErrorFilter
 from gateway.files.store import FileRecord
 from gateway.items.items import Item
-from gateway.jobs.job import CrawlOrder, Job, JobStatus, Trigger, new_job_id
+from gateway.jobs.job import CrawlOrder, Job, JobStatus, Trigger, WaitingReason, new_job_id
+from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, Timing
@@ -416,6 +417,18 @@ def test_a_stream_of_changes_ends_once_another_project_feeds_the_dataset(
         board.database["datasets"].update_one({"_id": dataset.id}, {"$set": {"head_seq": 1, "noted_runs": 0}})
         assert waiting.result().status_code == 404
     store.mark_deleted(dataset)
+
+
+def test_the_page_of_a_waiting_job_does_not_tell_how_many_crawls_of_others_run(
+    door: Door, board: Board, shown: Belongings
+) -> None:
+    facts: dict[str, Any] = {"url": "http://127.0.0.1:1", "max_slots": 4, "alive": [], "present": []}
+    NodeStore(board.database).heartbeat("n1", **facts, beating_since=utc_now())
+    waiting = shown.job(waiting_reason=WaitingReason.CAPACITY)
+    ids = {**shown.ids, "job_id": waiting.id}
+    pages = {who: door.call("GET /console/jobs/{job_id}/log", who, ids).text for who in ("admin", "reader")}
+    assert ["of 4 crawls run now" in pages[who] for who in ("admin", "reader")] == [True, False]
+    assert waiting.id in pages["reader"]
 
 
 def test_a_session_and_the_console_say_what_is_read(door: Door) -> None:
