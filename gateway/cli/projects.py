@@ -161,6 +161,8 @@ def deploy(
     url: str | None,
 ) -> None:
     """Deploy a Scrapy project to every crawl node; crawls that name no version get the one deployed last."""
+    if build is not None and source.is_file():
+        raise ApiError("--build: it makes an egg of a folder, and the source is one already")
     try:
         with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
             day = _day(as_of)

@@ -222,6 +222,15 @@ def test_an_egg_is_only_made_if_that_is_all_that_is_wanted(run: Run, project: Pa
     assert "colour==1.0" in Path(made["requirements"]).read_text()
 
 
+def test_an_egg_is_not_made_of_an_egg(run: Run, project: Path, tmp_path: Path) -> None:
+    egg = tmp_path / "shop.egg"
+    egg.write_bytes(b"PK")
+    done = run("deploy", str(egg), "--version", "1.4", "--build", str(tmp_path / "place"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--build: it makes an egg of a folder" in done.stderr
+    assert not (tmp_path / "place").exists()
+
+
 def test_what_nodes_warn_of_is_told_once(gateway: StandIn, run: Run, project: Path) -> None:
     answer = {"project": "shop", "version": "1.4", "spiders": 2, "nodes": [node("n1"), node("n2"), node("n3")]}
     gateway.says("POST /projects/shop/versions", Answer(200, answer))
