@@ -88,7 +88,7 @@ const RESOURCES = {
     delete: 'delete_alert_rule',
   },
   targets: {
-    about: 'Places that files of datasets are written to.',
+    about: 'What is searched for on sites, again and again.',
     list: 'list_targets',
     get: 'get_target',
     create: 'create_target',
