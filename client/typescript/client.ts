@@ -198,7 +198,7 @@ export class DiscoveryBot {
     const { patience = Number.POSITIVE_INFINITY, timeout, signal, ...query } = options;
     const deadline = new Deadline(timeout);
     for (let { since } = query; ; ) {
-      const seconds = Math.min(deadline.left / 1000, patience + WAIT);
+      const seconds = Math.min(deadline.left / 1000, patience + WAIT + GRACE);
       const limits = { retries: Number.POSITIVE_INFINITY, timeout: seconds, silence: WAIT + GRACE, signal };
       const asked = { ...query, since, wait: WAIT, limit: 1000 };
       const page = record(await listDatasetChanges({ client: this, path: { name }, query: asked, ...limits }));

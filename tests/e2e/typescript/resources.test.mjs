@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { DiscoveryBotError, GatewayUnreachableError, InvalidAnswerError } from 'discoverybot-client';
-import { away, gateway, json } from './gateway.mjs';
+import { away, gateway, json, pauses } from './gateway.mjs';
 
 const asked = (request) => `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
 
@@ -97,6 +97,13 @@ test('changes are followed from a cursor on', async () => {
   assert.deepEqual(requests.map((request) => new URL(request.url).searchParams.get('since')), ['7', '8', '8', '9']);
   const gone = gateway([away]).client.followChanges('p', { timeout: 0.05 });
   await assert.rejects(gone.next(), DiscoveryBotError);
+});
+
+test('without patience a gateway still has the time that it may wait for changes', async () => {
+  const { client } = gateway([json({ changes: [{ seq: 1 }], next: 1, pending: 0 })]);
+  await client.followChanges('p', { patience: 0 }).next();
+  // it answers after 30 seconds if nothing has changed
+  assert.deepEqual(pauses.filter((time) => Math.round(time) <= 30_000), []);
 });
 
 test('its limits come last', async () => {
