@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -31,6 +31,21 @@ def _to_int64(number: int) -> int:
 
 #: A number that is too large for BSON becomes the largest one, because a wrong count is better than a lost record.
 Int64 = Annotated[int, AfterValidator(_to_int64)]
+#: All times outside of these become one of them: some of those are no times in UTC, and BSON cannot store them.
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+
+
+def storable_time(said: datetime) -> datetime:
+    """The time in UTC; a time without a zone is taken for UTC. A spider can write any time, such as the first hour of
+    the year 1 in a zone east of Greenwich.
+    """
+    aware = said if said.tzinfo else said.replace(tzinfo=UTC)
+    # compared without a conversion, which such a time would make fail
+    return min(max(aware, _EARLIEST), _LATEST).astimezone(UTC)
+
+
+#: As `Int64`, for a time.
+Moment = Annotated[datetime, AfterValidator(storable_time)]
 
 
 def _hosts(given: object) -> list[str]:
@@ -52,7 +67,7 @@ class NodeSpec(CrawlSpec, extra="ignore"):
     job_id: str
     attempt: int
     #: The launcher refuses to start the attempt after this time.
-    not_after: datetime
+    not_after: Moment
     user_id: str = ""
     correlation_id: str | None = None
     #: The id of the node's folder (`instance_of`). A node with the same name but another folder refuses the attempt.
@@ -85,7 +100,7 @@ class Progress(_Record):
     can_go_on: bool | None = None
     #: The first `outbox.MOST_HOSTS` hosts that were asked, in small letters; older nodes send none.
     hosts: Annotated[list[str], BeforeValidator(_hosts)] = Field(default_factory=list)
-    at: datetime | None = None
+    at: Moment | None = None
 
 
 class SpiderReport(_Record):
@@ -103,7 +118,7 @@ class SpiderReport(_Record):
     errors_left_out: Int64 | None = None
     #: Scrapy's stats; times as ISO strings.
     stats: dict[str, Any] = Field(default_factory=dict)
-    ended_at: datetime
+    ended_at: Moment
 
 
 class FilesKept(_Record):
@@ -121,9 +136,9 @@ class FilesKept(_Record):
 class ExitReport(_Record):
     """`exit.json`: how the process ended, with the spider's own report if there is one."""
 
-    attempt: int
-    started_at: datetime | None = None
-    ended_at: datetime
+    attempt: Int64
+    started_at: Moment | None = None
+    ended_at: Moment
     exit_code: Int64 | None = None
     #: Signal number that ended the process.
     signal: Int64 | None = None

@@ -109,7 +109,7 @@ def started_at(folder: Path) -> datetime | None:
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         said = datetime.fromisoformat(json.loads(content)["started_at"])
         # the spider of a project without a system user of its own can write any text there
-        return said if said.tzinfo is not None else made
+        return records.storable_time(said) if said.tzinfo is not None else made
     return made
 
 

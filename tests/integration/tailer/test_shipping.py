@@ -19,7 +19,7 @@ from stores import ROOT, StoreProcess
 from tailer_node import Node, eventually
 
 from gateway.clock import utc_now
-from gateway.contract.outbox import EXIT, write_exclusively
+from gateway.contract.outbox import EXIT, PROGRESS, STARTED, write_exclusively
 from gateway.contract.records import Progress, SpiderReport
 from gateway.jobs.job import JobStatus
 from gateway.jobs.outcome import decide
@@ -209,6 +209,22 @@ def test_an_account_that_bson_cannot_hold_keeps_no_job_running(node: Node) -> No
     assert facts.report.errors == [{"url": "u" * 2000}]
     filled = facts.report.filled or {}
     assert (filled["_$a"], filled["b"], len(filled)) == (1, 2**63 - 1, 50)
+    assert decide(facts).message
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00"])
+def test_times_and_numbers_that_mongodb_has_not_keep_no_attempt_on_its_node(node: Node, moment: str) -> None:
+    crawl = node.crawl(started=False)
+    write_exclusively(crawl.folder / STARTED, json.dumps({"started_at": moment}).encode())
+    progress = {"completed_pages": 3, "at": moment}
+    write_exclusively(crawl.folder / PROGRESS, json.dumps(progress).encode())
+    report = {"finish_reason": "finished", "progress": progress, "ended_at": moment}
+    document = {"attempt": 2**70, "started_at": moment, "ended_at": moment, "exit_code": 0, "report": report}
+    write_exclusively(crawl.folder / EXIT, json.dumps(document).encode())
+    facts = node.ended(crawl).attempts["1"].exit
+    assert facts is not None
+    assert facts.report is not None
+    assert facts.report.progress.completed_pages == 3
     assert decide(facts).message
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 from pymongo.errors import ConnectionFailure
@@ -42,18 +43,30 @@ def follower_of(
     )  # fmt: skip
 
 
-def test_an_attempt_nobody_can_make_sense_of_is_in_nobodys_way(tmp_path: Path) -> None:
-    outbox = Outbox(tmp_path, tmp_path / "outbox")
+def test_an_attempt_for_which_our_own_code_fails_is_in_nobodys_way(tmp_path: Path) -> None:
+    outbox, asked = Outbox(tmp_path, tmp_path / "outbox"), count(1)
     for attempt_id in (ODD, FINE):
         (outbox.path / str(attempt_id)).mkdir(parents=True)
-    # a time to which no margin can be added
-    spec = b'{"job_id":"a","attempt":1,"project":"p","spider":"s","start_urls":[],"not_after":"9999-12-31T23:59:59Z"}'
-    (outbox.path / str(ODD) / SPEC).write_bytes(spec)
-    follower = follower_of(outbox, tmp_path)
+
+    def clock() -> datetime:
+        # the first answer is for the sweep, the second for the first attempt
+        if next(asked) == 2:
+            raise ArithmeticError
+        return utc_now()
+
+    follower = follower_of(outbox, tmp_path, clock)
     follower.sweep()
     assert set(follower.present) == {ODD, FINE}
-    assert not (outbox.path / str(ODD) / SHIPPED).exists()
-    assert (outbox.path / str(FINE) / SHIPPED).exists()
+    assert sum((outbox.path / str(one) / SHIPPED).exists() for one in (ODD, FINE)) == 1
+
+
+def test_a_spec_with_a_time_at_the_end_of_all_times_is_followed_as_any_other(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path, tmp_path / "outbox")
+    (outbox.path / str(ODD)).mkdir(parents=True)
+    spec = b'{"job_id":"a","attempt":1,"project":"p","spider":"s","start_urls":[],"not_after":"9999-12-31T23:59:59Z"}'
+    (outbox.path / str(ODD) / SPEC).write_bytes(spec)
+    follower_of(outbox, tmp_path).sweep()
+    assert (outbox.path / str(ODD) / SHIPPED).exists()
 
 
 def test_a_crawl_that_says_that_it_was_never_launched_is_not_believed(tmp_path: Path) -> None:
