@@ -574,9 +574,10 @@ def spider_lists(app: Any) -> SpiderLists:
 # --- `catalog.json`: every spider that this node can run, for the tailer to publish
 
 
-#: Maximum number of bytes in the catalogue about all versions of one project, and about all projects. The catalogue
-#: is one file: if it were too large to be read, no project deployed here later could be crawled.
-MOST_OF_A_PROJECT, MOST_OF_ALL = 32 << 20, 128 << 20
+#: Maximum number of bytes in the catalogue about one version, which becomes one document in MongoDB; about all
+#: versions of one project; and about all projects. The catalogue is one file: if it were too large to be read, no
+#: project deployed here later could be crawled.
+MOST_OF_A_VERSION, MOST_OF_A_PROJECT, MOST_OF_ALL = 12 << 20, 32 << 20, 128 << 20
 
 
 @state_change("node.catalog")
@@ -592,6 +593,8 @@ def too_much(project: str, size: int, taken: Mapping[str, int]) -> str | None:
     of each project so far.
     """
     sizes = {**taken, project: taken.get(project, 0) + size}
+    if size > MOST_OF_A_VERSION:
+        return f"the descriptions of its spiders take more than {MOST_OF_A_VERSION >> 20} MiB"
     if sizes[project] > MOST_OF_A_PROJECT:
         return (
             "the descriptions of the spiders of all its versions on this node take more than "

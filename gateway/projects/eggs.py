@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import structlog
 from pydantic import BaseModel, Field, TypeAdapter
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.database import Database
@@ -24,6 +25,8 @@ from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader, text
 from gateway.stores.mongo import Document, Repeating
+
+log = structlog.get_logger()
 
 #: The size of the largest egg that the gateway accepts and stores, in bytes.
 MAX_EGG = 64 << 20
@@ -101,6 +104,9 @@ def is_file_name(egg: Egg) -> bool:
 
 #: How many bytes of an egg one chunk has.
 CHUNK = 4 << 20
+#: Descriptions with more bytes, of one spider or of all spiders of an egg, are left out: a document has no room for
+#: them, and they must not keep others from being stored.
+_LONGEST_DESCRIPTION = 15 << 20
 _INFOS = TypeAdapter(list[SpiderInfo])
 
 
@@ -266,7 +272,8 @@ def read_described(document: Document) -> DescribedEgg:
 
 def _dumped(spiders: Sequence[SpiderInfo]) -> str | None:
     # stored as text, because not every database accepts the keys of JSON Schemas, such as `$ref`
-    return _INFOS.dump_json(list(spiders)).decode() if spiders else None
+    text = _INFOS.dump_json(list(spiders)) if spiders else b""
+    return text.decode() if 0 < len(text) <= _LONGEST_DESCRIPTION else None
 
 
 # --- copies: which egg of each version each node has, and how deliveries to the node have gone
@@ -511,7 +518,9 @@ class SpiderStore:
         for info in infos:
             name = f"{node}/{info.project}/{info.version or ''}/{info.name}"
             text = info.model_dump_json()
-            if stored.pop(name, None) != text:
+            if len(text.encode()) > _LONGEST_DESCRIPTION:
+                log.warning("spider_not_published", project=info.project, version=info.version, bytes=len(text))
+            elif stored.pop(name, None) != text:
                 described = {"node": node, "project": info.project, "name": info.name, "info": text}
                 self._spiders.update_one({"_id": name}, {"$set": {**described, "published_at": now}}, upsert=True)
                 has_changed = True

@@ -6,7 +6,8 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from gateway.projects.eggs import (
     standing,
 )
 from gateway.projects.versions import Releases
+from gateway.stores.mongo import is_passing
 
 log = structlog.get_logger()
 
@@ -41,6 +43,8 @@ SOON = 0.1
 #: An egg is read only when its file is this many seconds old, because Scrapyd's catalogue describes it a moment
 #: later.
 SETTLE = 1.0
+#: Seconds for which an egg is left alone after it could not be shipped.
+LEFT_ALONE = 60.0
 #: How often storing an egg is tried: another node, or the gateway, may deploy the same version at the same time.
 _TRIES = 5
 
@@ -76,6 +80,8 @@ class EggShipper(threading.Thread):
         #: The eggs in the catalogue at the last round; `None` before the first round.
         self._named: set[Egg] | None = None
         self._too_large: set[str] = set()
+        #: The eggs that could not be shipped, and until when they are left alone (monotonic).
+        self._failing: dict[Egg, float] = {}
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -111,7 +117,9 @@ class EggShipper(threading.Thread):
         for one in new:
             egg = Egg(one.project, one.version)
             if is_file_name(egg) and (found := self._on_node(egg, settled=True)):
-                self._deployed(egg, found, infos.get(egg, []))
+                # an egg that cannot be stored is tried again by `look`
+                with self._apart(egg):
+                    self._deployed(egg, found, infos.get(egg, []))
             _note(home, one.number)
 
     def _deployed(self, egg: Egg, found: EggOnNode, spiders: list[SpiderInfo]) -> None:
@@ -145,10 +153,28 @@ class EggShipper(threading.Thread):
         self._named = set(infos)
         # in the order of deployment, so that the last one becomes the latest version
         for egg, found in sorted(here.items(), key=lambda one: one[1].deployed_at):
-            self._settle(egg, found, kept.get(egg), copies.get(egg), infos[egg])
+            if self._failing.get(egg, 0.0) > time.monotonic():
+                continue
+            with self._apart(egg):
+                self._settle(egg, found, kept.get(egg), copies.get(egg), infos[egg])
         for egg, copy in copies.items():
             if copy.has is not None and not self._path(egg).exists():
                 self._copies.gone(self._node, egg)
+
+    @contextmanager
+    def _apart(self, egg: Egg) -> Iterator[None]:
+        """Log an error of one egg, so that it does not stop the others, and leave the egg alone for a while, because
+        each try may store its bytes again. Raises only errors which say that MongoDB is away or slow.
+        """
+        try:
+            yield
+        except Exception as error:
+            if is_passing(error):
+                raise
+            self._failing[egg] = time.monotonic() + LEFT_ALONE
+            log.exception("egg_not_shipped", project=egg.project, version=egg.version)
+        else:
+            self._failing.pop(egg, None)
 
     def _settle(
         self, egg: Egg, found: EggOnNode, kept: KeptEgg | None, copy: EggCopy | None, spiders: list[SpiderInfo]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from relay import MongoRelay, Refuse
 from stores import StoreProcess
 
 from gateway.clock import utc_now
@@ -29,6 +31,8 @@ class Shelf:
 
     def __init__(self, database: Any, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder / name
+        #: Spiders of other eggs.
+        self.others: list[SpiderInfo] = []
         self.eggs, self.copies = EggStore(database), EggCopies(database)
         releases = Releases(self.eggs, self.copies, VersionStore(database))
         self.shipper = EggShipper(
@@ -40,7 +44,7 @@ class Shelf:
         return self.folder / "shop/1.0.egg"
 
     def catalog(self) -> list[SpiderInfo]:
-        own = [SpiderInfo(project="default", name="seo")]
+        own = [SpiderInfo(project="default", name="seo"), *self.others]
         return [*own, SpiderInfo(project="shop", version="1.0", name="offers")] if self.file.exists() else own
 
     def put(self, content: bytes, *, hours_ago: float = 0.01) -> None:
@@ -144,6 +148,44 @@ def test_a_large_egg_is_kept_whole_and_one_that_is_too_large_is_not(one: Shelf, 
     os.truncate(one.file, MAX_EGG + 1)
     one.look()
     assert one.kept() == large
+
+
+def test_spiders_for_whose_descriptions_no_document_has_room_are_in_nobodys_way(one: Shelf, database: Any) -> None:
+    huge = SpiderInfo(project="shop", version="1.0", name="offers", params_schema={"description": "x" * (17 << 20)})
+    small = SpiderInfo(project="zoo", version="1.0", name="tickets")
+    SpiderStore(database).publish("one", [huge, small])
+    assert [info.name for info in SpiderStore(database).all()] == ["tickets"]
+    one.put(b"first")
+    (one.folder / "zoo").mkdir()
+    shutil.copy2(one.file, one.folder / "zoo/1.0.egg")
+    one.others = [huge, small]
+    one.told(b"first", 1)
+    one.look()
+    assert one.kept() == b"first"
+    assert one.eggs.get(Egg("zoo", "1.0"))
+
+
+def test_an_egg_that_the_database_refuses_is_in_nobodys_way(one: Shelf, mongo: StoreProcess, tmp_path: Path) -> None:
+    def fault(command: dict[str, Any]) -> Refuse | None:
+        is_refused = command.get("update") == "eggs" and "shop" in str(command["updates"])
+        return Refuse({"ok": 0.0, "code": 2, "errmsg": "as told"}) if is_refused else None
+
+    one.put(b"first")
+    (one.folder / "zoo").mkdir()
+    shutil.copy2(one.file, one.folder / "zoo/1.0.egg")
+    with MongoRelay.before(mongo).running() as relay:
+        relay.fault = fault
+        database = connect(relay.url(mongo).replace("/discoverybot", "/shelves"))
+        other = Shelf(database, "one", tmp_path)
+        other.others = [SpiderInfo(project="zoo", version="1.0", name="tickets")]
+        for number in (1, 2):
+            other.told(b"first", number)
+            other.look()
+        assert other.eggs.get(EGG) is None
+        assert other.eggs.get(Egg("zoo", "1.0"))
+        # each try stores its bytes anew
+        assert database["egg_chunks"].count_documents({}) == 3
+        database.client.close()
 
 
 def test_what_was_deployed_last_counts_for_all_nodes(one: Shelf, two: Shelf, database: Any) -> None:

@@ -16,6 +16,7 @@ from crawler.node.missing_modules import ADDABLE
 from crawler.node.spider_lists import (
     MOST_GIVEN,
     MOST_OF_A_PROJECT,
+    MOST_OF_A_VERSION,
     MOST_OF_ALL,
     Listing,
     SpiderLists,
@@ -45,6 +46,7 @@ def test_no_project_takes_the_room_of_others_in_the_catalog() -> None:
     assert "all its versions" in (too_much("mine", 10, {"mine": MOST_OF_A_PROJECT - 9}) or "")
     full = {"large": MOST_OF_A_PROJECT, **{str(number): MOST_OF_A_PROJECT - 1 for number in range(3)}}
     assert "of project 'large'" in (too_much("mine", 9, full) or "")
+    assert "of its spiders take" in (too_much("mine", MOST_OF_A_VERSION + 1, {}) or "")
     # all that may be there can be read
     assert LIMITS[CATALOG] > MOST_OF_ALL
 
