@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -260,6 +260,8 @@ def _verdict(one: HeldJob, schedules: Mapping[str, Schedule]) -> OccurrenceVerdi
 
 #: How many schedules one write fires, and how many jobs one write promotes.
 BATCH = 500
+#: Seconds after which it is the turn of users whose schedules were not read yet.
+TURN_SECONDS = 0.3
 #: A job that is held for longer than this was left by a process that died, or by one that waits.
 LEFT_OVER = timedelta(seconds=1)
 #: Seconds between two checks of such jobs, and between two checks of runs that the ledger may lack.
@@ -299,6 +301,8 @@ class Scheduling:
     _looked_at: float = field(init=False, default=float("-inf"))
     _noted_at: float = field(init=False, default=float("-inf"))
     _told_of: set[str] = field(init=False, factory=set)
+    #: Users who had a turn, and have more schedules that are due.
+    _served: set[str] = field(init=False, factory=set)
 
     def tick(self) -> TickReport:
         """Fire everything that is due now. Raises the error of a store that cannot be reached; the next tick goes on
@@ -342,50 +346,63 @@ class Scheduling:
         return [job.id for job in jobs]
 
     def _fire_due(self, now: datetime, settled: Settled) -> list[str]:
-        """Fire due schedules in batches. Returns the ids of schedules that could not be fired."""
+        """Fire due schedules in batches. Returns the ids of schedules that could not be fired.
+
+        Users for whose schedules a turn had no time are served: others come before them, also in the next ticks,
+        until nobody else is due. So a thousand schedules of one user, each with thousands of URLs, delay no others.
+        """
         end = self._monotonic() + TICK_BUDGET
         passed: list[str] = []
         seen: set[tuple[str, datetime | None]] = set()
         while self._monotonic() < end:
-            due = self._schedules.due(now, BATCH, but=passed)
+            due = self._schedules.due(now, BATCH, but=passed, users=self._served)
             for schedule_id in due.unreadable:
                 self._tell_once(schedule_id, "schedule_unreadable")
                 passed.append(schedule_id)
             passed.extend(schedule.id for schedule in due.schedules if (schedule.id, schedule.next_at) in seen)
             schedules = [schedule for schedule in due.schedules if (schedule.id, schedule.next_at) not in seen]
-            seen.update((schedule.id, schedule.next_at) for schedule in schedules)
             if schedules:
-                _add(settled, self._fire(schedules, end))
+                fired, late = self._fire(_in_turns(schedules), min(end, self._monotonic() + TURN_SECONDS))
+                _add(settled, fired)
+                left = {schedule.id for schedule in late}
+                seen.update((one.id, one.next_at) for one in schedules if one.id not in left)
+                self._served.update(schedule.user_id for schedule in late)
             elif not due.unreadable and not due.schedules:
-                break
+                if not self._served:
+                    break
+                self._served.clear()
         return passed
 
-    def _fire(self, schedules: Sequence[Schedule], end: float) -> Settled:
+    def _fire(self, schedules: Sequence[Schedule], end: float) -> tuple[Settled, Sequence[Schedule]]:
+        """Fire the schedules. Also returns those for which there was no time."""
         known = {schedule.id: schedule for schedule in schedules}
-        jobs = self.decide(schedules, end)
+        jobs, late = self.decide(schedules, end)
         if not jobs:
-            return Settled([], [], [], [])
+            return Settled([], [], [], []), late
         taken = self._occurrences.insert(jobs)
         if taken:
             # another process has inserted these jobs first, and its decision counts
             theirs = self._occurrences.read(taken)
             self._pass_over([job for job in theirs if job.held is None], jobs, known)
             jobs = [job for job in jobs if job.id not in taken] + theirs
-        return self._promotion.settle(jobs, known)
+        return self._promotion.settle(jobs, known), late
 
-    def decide(self, schedules: Sequence[Schedule], end: float = float("inf")) -> list[Job]:
+    def decide(
+        self, schedules: Sequence[Schedule], end: float = float("inf")
+    ) -> tuple[list[Job], Sequence[Schedule]]:
         """The held jobs of the due occurrences. After `end` no further job is made, except the first, because
-        counting the occurrences that were missed in months takes time. It writes only the jobs' reservations of
-        budgets. They are given back if another process decides otherwise.
+        counting the occurrences that were missed in months takes time; the schedules that are left then are returned,
+        too. It writes only the jobs' reservations of budgets. They are given back if another process decides
+        otherwise.
         """
         now = self._clock()
         orders = orders_of(self._orders, schedules)
         live = self._live(schedules)
         look = self._admission.look() if self._admission else None
         jobs: list[Job] = []
-        for schedule in schedules:
+        for place, schedule in enumerate(schedules):
             if jobs and self._monotonic() > end:
-                break
+                return jobs, schedules[place:]
             try:
                 job = _decided(schedule, orders.get(schedule.id), live.get(schedule.id), look, now)
                 jobs.append(self._admitted(job, schedule))
@@ -393,7 +410,7 @@ class Scheduling:
                 raise
             except Exception as error:  # noqa: BLE001 - an error in one schedule must not stop the others
                 self._tell_once(schedule.id, "schedule_not_fired", error=str(error), kind=type(error).__name__)
-        return jobs
+        return jobs, ()
 
     def _admitted(self, job: Job, schedule: Schedule) -> Job:
         """The job with its reservation. It is skipped if its key's budget has no room for it."""
@@ -429,6 +446,16 @@ class Scheduling:
         if schedule_id not in self._told_of:
             self._told_of.add(schedule_id)
             log.error(event, schedule_id=schedule_id, **facts)
+
+
+def _in_turns(schedules: Iterable[Schedule]) -> list[Schedule]:
+    """The first schedule of each user, then the second of each, and so on."""
+    turns: Counter[str] = Counter()
+    places: list[tuple[int, Schedule]] = []
+    for schedule in schedules:
+        turns[schedule.user_id] += 1
+        places.append((turns[schedule.user_id], schedule))
+    return [schedule for _, schedule in sorted(places, key=lambda one: one[0])]
 
 
 def _decided(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
@@ -147,7 +147,7 @@ class ScheduleStore:
 
     def read(self, schedule_ids: Iterable[str]) -> SchedulesFound:
         """The schedules with these ids that exist."""
-        return self._found(self._schedules.find({"_id": {"$in": list(schedule_ids)}}))
+        return _found(self._documents.each(self._schedules.find({"_id": {"$in": list(schedule_ids)}})))
 
     # --- firing
 
@@ -156,15 +156,16 @@ class ScheduleStore:
         query: Document = {"next_run": {"$gte": NO_TIME}, **_all_but(but)}
         return next(iter(self._times.find(query, 1, [("next_run", ASCENDING)], {"next_run": 1})), None)
 
-    def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> SchedulesFound:
-        """Schedules whose next occurrence is due, the longest due first."""
+    def due(
+        self, now: datetime, limit: int, *, but: Sequence[str] = (), users: Collection[str] = ()
+    ) -> SchedulesFound:
+        """Schedules whose next occurrence is due, the longest due first, without those of `users`. There are fewer
+        than `limit` if they are large: a user may have a thousand with crawls of a quarter of a megabyte.
+        """
         query: Document = {"next_run": {"$lte": now}, **_all_but(but)}
-        return self._found(self._schedules.find(query).sort("next_run", ASCENDING).limit(limit))
-
-    def _found(self, documents: Iterable[Document]) -> SchedulesFound:
-        each = list(self._documents.each(documents))
-        unreadable = [document["_id"] for document, schedule in each if schedule is None]
-        return SchedulesFound([schedule for _, schedule in each if schedule is not None], unreadable)
+        if users:
+            query["user_id"] = {"$nin": list(users)}
+        return _found(self._documents.first(query, limit, [("next_run", ASCENDING)]))
 
     def count_due(self, now: datetime, limit: int) -> int:
         """How many schedules are due; counted up to `limit`."""
@@ -211,6 +212,12 @@ class ScheduleStore:
             {"_id": schedule_id, "last_job_id": job_id},
             {"$inc": {"runs": -1}, "$unset": {"last_job_id": "", "last_run_at": ""}},
         )
+
+
+def _found(each: Iterable[tuple[Document, Schedule | None]]) -> SchedulesFound:
+    read = list(each)
+    unreadable = [document["_id"] for document, schedule in read if schedule is None]
+    return SchedulesFound([schedule for _, schedule in read if schedule is not None], unreadable)
 
 
 def _all_but(schedule_ids: Sequence[str]) -> Document:

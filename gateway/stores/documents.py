@@ -161,6 +161,12 @@ class Documents(Generic[Model]):
             documents = decode_all(cast("bytes", next(answers, b"")), self.collection.codec_options)
             return self.many(documents) if not answers.alive or len(documents) >= limit else None
 
+    def first(
+        self, query: Document, limit: int, sort: Sequence[tuple[str, int]]
+    ) -> Iterator[tuple[Document, Model | None]]:
+        """As `each`, for the first documents: at most `limit`, and only as many as a page has room for."""
+        return self.each(self._answered(query, limit, sort)[0])
+
     def page(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> list[Model]:
         """The first models, at most `limit`, and fewer if they are large; empty only if there are none."""
         return self.answer(query, limit, sort)[0]

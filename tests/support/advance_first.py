@@ -14,8 +14,8 @@ from gateway.worker.beat import MongoScheduler
 class AdvanceFirst(Scheduling):
     """Advances first, as most schedulers do. If the beat dies in between, the occurrence is lost."""
 
-    def _fire(self, schedules: Sequence[Schedule], end: float) -> Settled:
-        jobs = self.decide(schedules, end)
+    def _fire(self, schedules: Sequence[Schedule], end: float) -> tuple[Settled, Sequence[Schedule]]:
+        jobs, late = self.decide(schedules, end)
         known = {schedule.id: schedule for schedule in schedules}
         self._schedules.advance(
             [
@@ -25,7 +25,7 @@ class AdvanceFirst(Scheduling):
             ]
         )
         self._occurrences.insert(jobs)
-        return self._promotion.settle(jobs)
+        return self._promotion.settle(jobs), late
 
 
 class LosingScheduler(MongoScheduler):

@@ -118,7 +118,7 @@ class Clockwork:
 
     def insert_occurrence(self, schedule: Schedule) -> Job:
         """What a beat leaves that dies after its first step."""
-        jobs = self.beat.decide([schedule])
+        jobs = self.beat.decide([schedule])[0]
         assert self.occurrences.insert(jobs) == set()
         return jobs[0]
 

@@ -52,7 +52,7 @@ def begin(works: Clockwork) -> None:
 def edit_between_insert_and_advance(works: Clockwork) -> None:
     schedule = works.schedules.get(EDITED)
     if schedule.rev == 1 and schedule.next_at == START:
-        works.occurrences.insert(works.beat.decide([schedule]))
+        works.occurrences.insert(works.beat.decide([schedule])[0])
     works.edits.edit(EDITED, {"crawl": crawl(2)})
     works.edits.touch(site="board")
 
@@ -60,7 +60,7 @@ def edit_between_insert_and_advance(works: Clockwork) -> None:
 def take_back_between_advance_and_promote(works: Clockwork) -> None:
     schedule = works.schedules.get(RETIMED)
     if schedule.rev == 1:
-        works.occurrences.insert(works.beat.decide([schedule]))
+        works.occurrences.insert(works.beat.decide([schedule])[0])
         counted = {"next_at": START + HOUR, "next_run": START + HOUR, "runs": 1, "last_job_id": occurrence(schedule)}
         works.database["schedules"].update_one({"_id": RETIMED, "rev": 1}, {"$set": counted})
         works.edits.edit(RETIMED, {"timing": schedule.timing.model_copy(update={"interval": "every 2h"})})
@@ -69,7 +69,7 @@ def take_back_between_advance_and_promote(works: Clockwork) -> None:
 def cancel_a_held_job(works: Clockwork) -> None:
     schedule = works.schedules.get(CANCELLED)
     if schedule.next_at == START:
-        works.occurrences.insert(works.beat.decide([schedule]))
+        works.occurrences.insert(works.beat.decide([schedule])[0])
         cancelled = {"$set": {"status": JobStatus.CANCELLED}}
         works.database["jobs"].update_one({"_id": occurrence(schedule), "held": {"$exists": True}}, cancelled)
 

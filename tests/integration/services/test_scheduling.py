@@ -86,6 +86,31 @@ def test_a_tick_gives_others_their_turn(works: Clockwork) -> None:
     assert fired == ids
 
 
+def test_schedules_of_one_user_for_which_a_tick_has_no_time_keep_nobody_elses_waiting(
+    works: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.schedules.firing.BATCH", 7)
+    ids = {occurrence(works.schedule(user_id="anne")) for _ in range(40)}
+    other = works.schedule(user_id="bert", starts_at=START + SECOND)
+    works.at(2 * SECOND)
+    works.slowness = TICK_BUDGET * 0.3
+    fired = [*works.beat.tick().fired, *works.beat.tick().fired]
+    assert len(works.runs(other)) == 1
+    while len(fired) < 41:
+        fired += works.beat.tick().fired
+    assert ids < set(fired)
+
+
+def test_a_tick_reads_no_more_large_schedules_than_it_needs(works: Clockwork) -> None:
+    urls = tuple(f"http://site.example/{number:040}" for number in range(3000))
+    large = crawl().with_spec(crawl().spec.model_copy(update={"start_urls": urls}))
+    for _ in range(60):
+        works.schedule(crawl=large)
+    found = works.schedules.due(START, 500).schedules
+    assert 4 < len(found) < 40
+    assert len(works.schedules.due(START, 500, users=["ada"]).schedules) == 0
+
+
 # --- catching up
 
 
@@ -152,7 +177,7 @@ def test_an_occurrence_is_skipped_also_while_the_one_before_it_is_only_held(work
     works.database["schedules"].update_one({}, {"$set": {"next_at": START + HOUR, "next_run": START + HOUR}})
     works.at(HOUR)
     beat = works.new_beat()
-    (job,) = beat.decide([works.schedules.get(schedule.id)])
+    (job,) = beat.decide([works.schedules.get(schedule.id)])[0]
     assert job.held is Decision.SKIP
 
 

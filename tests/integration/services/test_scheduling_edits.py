@@ -116,7 +116,7 @@ def test_an_occurrence_whose_time_was_taken_back_is_not_counted(works: Clockwork
 
 def test_a_slow_beat_that_inserts_after_the_answer_runs_the_new_revision(works: Clockwork) -> None:
     schedule = works.schedule()
-    slow = works.beat.decide([schedule])
+    slow = works.beat.decide([schedule])[0]
     works.edits.edit(schedule.id, {"crawl": crawl(2)})
     works.occurrences.insert(slow)
     works.beat.tick()
@@ -127,7 +127,7 @@ def test_a_slow_beat_that_inserts_after_the_answer_runs_the_new_revision(works: 
 @pytest.mark.parametrize("request_", ["pause", "cancel", "delete"])
 def test_nothing_runs_after_it_was_stopped(works: Clockwork, request_: str) -> None:
     schedule = works.schedule()
-    slow = works.beat.decide([schedule])
+    slow = works.beat.decide([schedule])[0]
     left = works.insert_occurrence(schedule)
     getattr(works.edits, request_)(schedule.id)
     assert works.occurrences.read([left.id]) == []
@@ -139,7 +139,7 @@ def test_nothing_runs_after_it_was_stopped(works: Clockwork, request_: str) -> N
 
 def test_an_occurrence_from_before_a_pause_does_not_run_after_it(works: Clockwork) -> None:
     schedule = works.schedule()
-    slow = works.beat.decide([schedule])
+    slow = works.beat.decide([schedule])[0]
     works.edits.pause(schedule.id)
     works.at(HALF_HOUR)
     works.edits.resume(schedule.id)

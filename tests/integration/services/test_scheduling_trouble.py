@@ -96,7 +96,7 @@ def test_a_slow_beat_does_not_bring_back_an_occurrence_that_was_skipped(works: C
     schedule = works.schedule()
     before = make_job(schedule_id=schedule.id)
     works.jobs.insert(before)
-    (late,) = works.beat.decide([schedule])
+    (late,) = works.beat.decide([schedule])[0]
     works.beat.tick()
     works.finish(before)
     works.occurrences.insert([late.model_copy(update={"held": Decision.RUN})])

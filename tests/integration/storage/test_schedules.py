@@ -73,7 +73,8 @@ def test_an_advance_tells_whether_all_were_as_they_had_been_read(served: Mongo) 
     assert schedules.get(mine.id).next_run is None
 
 
-def test_what_is_due_comes_first_come_first(schedules: ScheduleStore) -> None:
+def test_what_is_due_comes_first_come_first(served: Mongo) -> None:
+    schedules = ScheduleStore(served)
     ids = {minutes: make_schedule(next_run=NINE + timedelta(minutes=minutes)) for minutes in (3, 1, 2, 5)}
     for schedule in [*ids.values(), make_schedule(next_run=None, next_at=None)]:
         schedules.insert(schedule)
