@@ -41,8 +41,8 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         ("ImportError", "dated/spiders.py, line 2", "It is not in scrapy 2."),
     ),
     "what Scrapy had no more before the oldest that a node can run": (
-        egg(source("ancient", spiders="from scrapy.contrib.spiders import CrawlSpider\n")),
-        ("'scrapy.contrib'", "ancient/spiders.py, line 1", "No Scrapy has it that a node can run (2.11 or later)"),
+        egg(source("ancient", spiders="from scrapy.project import crawler\n")),
+        ("'scrapy.project'", "ancient/spiders.py, line 1", "No Scrapy has it that a node can run (2.11 or later)"),
     ),
     "a missing dependency": (
         egg(source("needy", spiders="import no_such_dependency.at_all\n")),
@@ -81,8 +81,8 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         ("No module named 'urlparse'", "was a module of Python 2"),
     ),
     "what an older Scrapy had, in a project of Python 2": (
-        egg(source("oldest", spiders="from scrapy.spider import Spider\n", cookies="x = 1\nprint 'x'\n")),
-        ("No module named 'scrapy.spider'", "It is written for Python 2 (oldest/cookies.py, line 2)"),
+        egg(source("oldest", spiders="from scrapy.project import crawler\n", cookies="x = 1\nprint 'x'\n")),
+        ("No module named 'scrapy.project'", "It is written for Python 2 (oldest/cookies.py, line 2)"),
     ),
     "what Python had until 3.10": (
         egg(source("aged", spiders="from asyncio import coroutine\n")),
