@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from crawler.node import projects
+from crawler.node import project_files, projects
 from crawler.node.missing_modules import OF_PYTHON_2, advice_on_missing, undeclared
 from gateway.contract.param_formats import RESERVED_PARAMS
 from gateway.contract.reasons import Reason
@@ -195,7 +195,7 @@ def _advice_on_code(error: BaseException, egg: projects.UnpackedEgg) -> str:
         return _ADVICE_ON_PYTHON_2.format("")
     if isinstance(error, SyntaxError):
         return _ADVICE_ON_SYNTAX
-    return _advice_on_lists(egg) if isinstance(error, ValueError) else _advice_on_resources(error)
+    return _advice_on_lists(egg) if isinstance(error, ValueError) else _advice_on_resources(error, egg)
 
 
 def _advice_on_version(error: ImportError, missing: str, egg: projects.UnpackedEgg) -> str:
@@ -217,7 +217,7 @@ def _advice_on_lists(egg: projects.UnpackedEgg) -> str:
     return ""
 
 
-def _advice_on_resources(error: BaseException) -> str:
+def _advice_on_resources(error: BaseException, egg: projects.UnpackedEgg) -> str:
     if isinstance(error, MemoryError) and (limit := _memory_limit()):
         return f". It may take {limit >> 20} MiB (CRAWL_MEMORY_LIMIT of the node): create no large objects at import"
     if (
@@ -225,7 +225,9 @@ def _advice_on_resources(error: BaseException) -> str:
         and isinstance(name := error.filename, str)
         and not Path(name).is_absolute()
     ):
-        return f". Nothing runs in the project's own folder: open it as Path(__file__).parent / {name!r}"
+        if project_files.place_in(egg.path, name):
+            return f". Nothing runs in the project's own folder: use it as Path(__file__).parent / {name!r}"
+        return ". It is not in the egg: if it is the project's own, have git track it, beside scrapy.cfg"
     return _advice_on_locale(error) if isinstance(error, locale.Error) else ""
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from crawler.node import former_names
+from crawler.node import former_names, project_files
 from gateway.contract.outbox import read_file
 from gateway.contract.reasons import Reason
 
@@ -231,6 +231,7 @@ def activate(path: Path) -> UnpackedEgg:
     egg = read_egg(path)
     leave_working_directory()
     former_names.bring_back()
+    project_files.open_from(path)
     sys.path.append(str(path))
     sys.meta_path.insert(0, _EggsOwn(path))
     os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module

@@ -144,6 +144,8 @@ def build_egg(
     """
     tracked = _tracked(project.folder)
     own = dict(_members(project, tracked, tell))
+    if tracked is None:
+        own |= _data(project, tell)
     with TemporaryDirectory(prefix="discoverybot-build-") as folder:
         work = Path(folder)
         files = [*(tracked or ()), *own.values(), *_at_top(project.folder)]
@@ -292,6 +294,29 @@ def _members(
             yield place.as_posix(), path
     if left:
         tell(f"not in the egg: {', '.join(left)} (no packages; `git init` and `git add` what is to be in it)")
+
+
+#: Endings of the data that is in the egg of a project in no repository, if it is beside scrapy.cfg.
+_DATA = frozenset({".csv", ".html", ".json", ".jsonl", ".sql", ".tsv", ".txt", ".xml", ".yaml", ".yml"})
+#: Most of such files, and of their bytes together: more than that is rather what the project has scraped.
+_MOST_DATA, _MOST_DATA_BYTES = 100, 16 << 20
+
+
+def _data(project: ScrapyProject, tell: Callable[[str], None]) -> Iterator[tuple[str, Path]]:
+    """Data beside scrapy.cfg, which no repository says to be a part of the project."""
+    files = [path for path in sorted(project.folder.iterdir()) if path.suffix.lower() in _DATA]
+    found = [
+        path for path in files if _may_be_in(path.name, project.package) and path.is_file() and not path.is_symlink()
+    ]
+    if not found:
+        return
+    size = sum(path.stat().st_size for path in found)
+    if len(found) > _MOST_DATA or size > _MOST_DATA_BYTES:
+        what = f"{len(found)} files of data, {size >> 20} MiB"
+        tell(f"not in the egg: {what} (`git init` and `git add` what is to be in it)")
+        return
+    tell(f"in the egg, too, because it is data beside scrapy.cfg: {', '.join(path.name for path in found)}")
+    yield from ((path.name, path) for path in found)
 
 
 def _may_be_in(top: str, package: str) -> bool:

@@ -60,6 +60,33 @@ def test_a_pipeline_works_though_the_project_names_no_place(node: EggNode, site:
         assert (ended.folder / "files/files" / one["path"]).is_file()
 
 
+READS = """
+from pathlib import Path
+
+import scrapy
+
+WORDS = open("words.txt").read()
+
+class Reads(scrapy.Spider):
+    name = "reads"
+
+    def parse(self, response):
+        yield {"words": WORDS, "again": Path("data/words.txt").read_text()}
+        with open("items.jsonl", "a") as items:
+            items.write("new")
+        yield {"items": open("items.jsonl").read()}
+"""
+
+
+def test_a_project_reads_its_own_files_by_their_names_and_writes_anew(node: EggNode, site: Site) -> None:
+    files = {"words.txt": "one", "data/words.txt": "two", "items.jsonl": "old"}
+    answer = node.deploy("reads", "1.0", egg({**source("reads", spiders=READS), **files}))
+    assert answer["status"] == "ok", answer
+    ended = node.ended(node.run("reads", project="reads", start_urls=[site.url]))
+    assert ended.items == [{"words": "one", "again": "two"}, {"items": "new"}], ended.log
+    assert {path.name for path in (ended.folder / "files").iterdir()} == {"items.jsonl", "scrapy.cfg"}
+
+
 LATE = """
 import atexit, threading, time
 from pathlib import Path

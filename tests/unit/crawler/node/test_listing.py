@@ -226,6 +226,43 @@ def test_what_only_python_2_can_run_lacks_a_python(tmp_path: Path, spiders: str,
     assert not answer.get("is_outdated") or reason == "not_importable"
 
 
+OPENS = "import io, pathlib\nprint({how}, end='')\nfrom scrapy import Spider\nclass Shop(Spider): name = 'shop'\n"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "open('words.txt').read()",
+        "open('./data/../words.txt', 'rb', 0).read()",
+        "io.open(b'words.txt', mode='rt', encoding='utf8').read()",
+        "pathlib.Path('words.txt').read_text()",
+        "open(pathlib.Path.cwd() / 'words.txt').read()",
+    ],
+)
+def test_a_file_of_the_project_is_read_by_its_name(tmp_path: Path, how: str) -> None:
+    files = {"shop/settings.py": SETTINGS, "shop/spiders.py": OPENS.format(how=how), "words.txt": "one"}
+    assert [one["name"] for one in listed(tmp_path, files)["spiders"]] == ["shop"]
+
+
+@pytest.mark.parametrize(
+    ("how", "advice"),
+    [
+        ("open('words.txt', 'r+')", "use it as Path(__file__).parent / 'words.txt'"),
+        ("pathlib.Path('words.txt').stat()", "use it as Path(__file__).parent / 'words.txt'"),
+        ("open('other.txt')", "It is not in the egg: if it is the project's own, have git track it"),
+        ("open('../outside.txt')", "It is not in the egg"),
+        ("open('')", "It is not in the egg"),
+        ("open('/no/such/words.txt')", "(shop/spiders.py, line 2)"),
+    ],
+)
+def test_of_other_files_it_is_said_where_they_have_to_be(tmp_path: Path, how: str, advice: str) -> None:
+    files = {"shop/settings.py": SETTINGS, "shop/spiders.py": OPENS.format(how=how), "words.txt": "one"}
+    (tmp_path / "outside.txt").write_text("two")
+    problem = listed(tmp_path / "egg", files)["problem"]
+    assert "FileNotFoundError" in problem
+    assert advice in problem
+
+
 def test_a_locale_that_the_machine_lacks_is_named(tmp_path: Path) -> None:
     spiders = "import locale\nlocale.setlocale(locale.LC_TIME, ('xx_XX', 'UTF-8'))\n"
     problem = listed(tmp_path, {"shop/settings.py": SETTINGS, "shop/spiders.py": spiders})["problem"]

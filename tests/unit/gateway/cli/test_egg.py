@@ -105,6 +105,22 @@ def test_what_is_not_in_the_egg_is_told_where_git_has_nothing(folder: Path) -> N
     assert said == ["not in the egg: notes/ (no packages; `git init` and `git add` what is to be in it)"]
 
 
+def test_data_beside_scrapy_cfg_is_in_the_egg_where_git_has_nothing(folder: Path, tmp_path: Path) -> None:
+    write(folder, {"words.txt": "one", "cities.JSON": "[]", ".env": "KEY=x", ".secret.json": "{}", "page.pdf": ""})
+    write(tmp_path, {"key.txt": "x"})
+    (folder / "linked.txt").symlink_to(tmp_path / "key.txt")
+    files, _, said = built(folder)
+    assert {name for name in files if "/" not in name} == {"rules.py", "words.txt", "cities.JSON"}
+    assert said[1] == "in the egg, too, because it is data beside scrapy.cfg: cities.JSON, words.txt"
+
+
+def test_what_is_too_much_to_be_the_projects_own_data_is_not_in_the_egg(folder: Path) -> None:
+    write(folder, {f"{number}.json": "{}" for number in range(101)})
+    files, _, said = built(folder)
+    assert not [name for name in files if name.endswith(".json")]
+    assert said[1] == "not in the egg: 101 files of data, 0 MiB (`git init` and `git add` what is to be in it)"
+
+
 def test_a_link_of_the_repository_is_followed_in_it_and_nowhere_else(folder: Path, tmp_path: Path) -> None:
     write(tmp_path, {"common/tools.py": "", "secret/key.txt": ""})
     (folder / "common").symlink_to("../common")
