@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from crawler.node import former_names, project_files
+from crawler.node import former_names, locales, project_files
 from gateway.contract.outbox import read_file
 from gateway.contract.reasons import Reason
 
@@ -232,6 +232,7 @@ def activate(path: Path) -> UnpackedEgg:
     leave_working_directory()
     former_names.bring_back()
     project_files.open_from(path)
+    locales.make_missing()
     sys.path.append(str(path))
     sys.meta_path.insert(0, _EggsOwn(path))
     os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
