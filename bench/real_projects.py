@@ -100,7 +100,23 @@ PROJECTS = (
     Project("code4romania/czl-scrape", "789341faa950f1511ff69bec840fbfb5998cf04e", "justitie"),
     Project("wellcometrust/reach", "1aa42c7d8aaf0a91d033af8448a33f37563b0365", "pipeline/reach-scraper"),
     Project("SpiderClub/haipproxy", "ab30ccf4b1d78e9304c27830006cc5800fe41bb3"),
-    Project("Aqua-Dream/Tieba_Spider", "25ffe2c6f5f2546db47d8cf46b64de117a45700d"),
+    Project(
+        "Aqua-Dream/Tieba_Spider",
+        "25ffe2c6f5f2546db47d8cf46b64de117a45700d",
+        # those that its own command takes from its config.json
+        asks=Asked(
+            settings={
+                "TIEBA_NAME": "python",
+                "BEGIN_PAGE": 1,
+                "END_PAGE": 1,
+                "MYSQL_DBNAME": "tieba",
+                "MYSQL_HOST": "localhost",
+                "MYSQL_PORT": 3306,
+                "MYSQL_USER": "root",
+                "MYSQL_PASSWD": "root",
+            }
+        ),
+    ),
     Project("GSA/searchgov-spider", "b11066097e69c97b3ac7231d9e86d5116b5d3308", "search_gov_crawler"),
     # sites behind a login, a browser or a proxy
     Project("dataabc/weibo-search", "b4535b71d36ae61d13ab0083a18a152914f14ba7"),
@@ -281,11 +297,11 @@ def spiders_of(stack: Stack, project: str) -> list[dict[str, Any]]:
 
 def crawled(stack: Stack, spider: dict[str, Any], url: str, params: dict[str, str]) -> tuple[bool, str]:
     """Whether a crawl of the spider has begun, and how it ended. The URL is for spiders without one of their own:
-    they take start URLs, or declare a parameter `url`.
+    they take start URLs, or have a parameter `url`.
     """
     what = {"user_id": "bench", "project": spider["project"], "spider": spider["name"]}
     where: dict[str, Any] = {"start_urls": [url]} if spider["needs_urls"] else {}
-    takes_url = "url" in (spider["params_schema"] or {}).get("properties", ())
+    takes_url = "url" in {*(spider["params_schema"] or {}).get("properties", ()), *spider["arguments"]}
     where["params"] = {**params, **({"url": url} if takes_url else {})}
     limits = {"max_pages": 1, "timeout": ENDED_WITHIN // 2, "max_retries": 0}
     answer = stack.http.post(f"{stack.url}/crawl", json={**what, **where, **limits})

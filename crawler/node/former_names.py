@@ -44,8 +44,10 @@ _RENAMED = {
         "unicode_to_str": "to_bytes",
     },
 }
-#: Scrapy's former modules, and where each is today, with all that is in it.
+#: Scrapy's former modules, and where each is today, with all that is in it. And a module that needs a compiler, with
+#: the one of the same interface that needs none.
 _MOVED = {
+    "MySQLdb": "pymysql",
     "scrapy.command": "scrapy.commands",
     "scrapy.contrib": "scrapy.extensions",
     "scrapy.contrib.downloadermiddleware": "scrapy.downloadermiddlewares",
@@ -114,7 +116,7 @@ def _finder(module: str, names: Mapping[str, Any]) -> Any:
     return find
 
 
-# --- modules that are there no more
+# --- modules that are not there
 
 
 class _FormerModules(MetaPathFinder, Loader):
@@ -137,7 +139,7 @@ class _FormerModules(MetaPathFinder, Loader):
             warn(f"{name} is there no more", DeprecationWarning, stacklevel=2)
             vars(module).update(make())
         elif today is not None:
-            warn(f"{name} is there no more: it is {today} now", DeprecationWarning, stacklevel=2)
+            warn(f"{name} is not there: {today} has taken its place", DeprecationWarning, stacklevel=2)
             found = import_module(today)
             public = [one for one in vars(found) if not one.startswith("_")]
             vars(module).update(

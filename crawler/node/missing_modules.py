@@ -94,6 +94,9 @@ _OF_THE_SAME_NAME = frozenset(
 _WELL_KNOWN = {**{module: module.replace("_", "-") for module in _OF_THE_SAME_NAME}, **_DISTRIBUTIONS}
 #: All that a node may add to a project's declared requirements.
 ADDABLE = frozenset(_WELL_KNOWN.values())
+#: What a node may add in the place of a distribution that cannot be built there: it has the same interface
+#: (`crawler.node.former_names` finds its module by the other name).
+INSTEAD = {"mysqlclient": "PyMySQL"}
 #: Namespace packages, which many distributions share.
 _NAMESPACES = frozenset({"azure", "google", "zope"})
 #: Modules of Python 2 that Python 3 does not have.

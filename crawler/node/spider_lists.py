@@ -36,7 +36,7 @@ from crawler.node.config import NodeConfig, allowed
 from crawler.node.eggs import AS_DECLARED, NO_SPIDERS, EggContents, EggStorage, Leniency, described, stored_version
 from crawler.node.fork import NOTHING_TOLD, ForkedListing, ForkServer
 from crawler.node.listing import MEMORY
-from crawler.node.missing_modules import ADDABLE
+from crawler.node.missing_modules import ADDABLE, INSTEAD
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import COMMAND_TIMEOUT, Command, CommandError, LimitedTurns
@@ -265,8 +265,11 @@ class SpiderLists(Service):
             if not self._settings.project_lenient:
                 return _with_advice(listing, _TRY_DAY.format(day)) if is_old else listing
             # the listing process runs the egg's code, so its answer is checked
-            if listing.undeclared in ADDABLE - {*given.added, *given.left_out} and len(given.added) < MOST_GIVEN:
-                given = given._replace(added=(*given.added, listing.undeclared))
+            wanted = listing.undeclared
+            if wanted in given.left_out:
+                wanted = INSTEAD.get(wanted)
+            if wanted in ADDABLE - {*given.added, *given.left_out} and len(given.added) < MOST_GIVEN:
+                given = given._replace(added=(*given.added, wanted))
             elif (name := listing.unbuildable) and name not in given.raised and len(given.raised) < MOST_GIVEN:
                 given = given._replace(raised=(*given.raised, name))
             elif name in given.raised and name not in given.left_out:

@@ -53,6 +53,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     write_source(folder, "number", "1.0", {"number.py": "NAME = 1"}, builds_with="compiler")
     write_wheel(folder, "number", "1.1", {"number.py": "NAME = 1.1"})
     write_source(folder, "letter", "1.0", {"letter.py": "NAME = 'a'"}, builds_with="compiler")
+    write_source(folder, "mysqlclient", "2.2", {"MySQLdb.py": "NAME = 'in C'"}, builds_with="compiler")
+    write_wheel(folder, "pymysql", "1.1", {"pymysql.py": "NAME = 'in Python'"})
     days = {write_wheel(folder, "colour", "2.0", {"colour.py": "COLOUR = 'blue'"}).name: "2025-03-01"}
     with Site(index_of(folder, days)) as site:
         yield site
@@ -139,6 +141,15 @@ def test_what_cannot_be_built_is_left_out_if_no_spider_needs_it(lenient: EggNode
     assert answer["status"] == "ok", answer
     told = dependencies(lenient, "unbuilt")
     assert (told["left_out"], "number==1.1" in told["packages"]) == (["letter"], True)
+
+
+def test_what_cannot_be_built_is_replaced_by_what_has_the_same_interface(lenient: EggNode) -> None:
+    answer = deployed(lenient, "replaced", "from MySQLdb import NAME")
+    assert answer["status"] == "ok", answer
+    told = dependencies(lenient, "replaced")
+    assert (told["added"], told["left_out"]) == (["mysqlclient", "PyMySQL"], ["mysqlclient"])
+    crawl = lenient.ended(lenient.run("teller", project="replaced"))
+    assert crawl.items == [{"colour": "in Python"}], crawl.log
 
 
 def test_a_pin_with_a_hash_is_not_raised(lenient: EggNode) -> None:

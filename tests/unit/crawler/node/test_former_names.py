@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -71,7 +72,7 @@ def test_a_module_that_scrapy_has_moved_is_found_at_its_former_place(former: str
         print({name} is load_object("{today}") is load_object("{former}"))
     """)
     assert said.startswith("True")
-    assert f"DeprecationWarning: {module} is there no more: it is " in said
+    assert f"DeprecationWarning: {module} is not there: " in said
 
 
 def test_what_is_called_in_another_way_today_is_called_as_before() -> None:
@@ -95,6 +96,24 @@ def test_what_is_called_in_another_way_today_is_called_as_before() -> None:
     """)
     assert said.startswith("a bot data:,x True")
     assert "said twice\nwhy\nValueError: a reason" in said
+
+
+def test_pymysql_stands_in_for_mysqldb_where_only_that_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "pymysql").mkdir()
+    (tmp_path / "pymysql/__init__.py").write_text("from pymysql import cursors\nthreadsafety = 1\n")
+    (tmp_path / "pymysql/cursors.py").write_text("class DictCursor: ...\n")
+    said = said_by(f"""
+        try:
+            import MySQLdb
+        except ModuleNotFoundError as error:
+            print(error)
+        sys.path.append({str(tmp_path)!r})
+        import MySQLdb
+        import MySQLdb.cursors
+        import pymysql
+        print(MySQLdb.threadsafety, MySQLdb.cursors.DictCursor is pymysql.cursors.DictCursor)
+    """)
+    assert said.startswith("No module named 'MySQLdb'\n1 True\n")
 
 
 @pytest.mark.parametrize("name", ["scrapy.contrib.djangoitem", "scrapy.contrib.spiders.unheard", "scrapy.unheard"])
