@@ -148,7 +148,7 @@ function refresh() {
 document.addEventListener("htmx:after:swap", sayCount);
 sayCount();
 if (!isDeadLetters) {
-  // the filter by user may change, the user as whom an admin looks not
+  // not the filter's user, which may change, but the user as whom an admin looks, which stays the same
   followRows({
     user: document.body.dataset.user,
     onStranger: lookForNews,

@@ -1,8 +1,8 @@
 // Renews a part of the page with the same part of the page at an address.
 import { fieldOf } from "./dom.js";
 
-/** The renewal under way. The next one waits for it: htmx drops requests that overlap, and shows no answer for a part
- * that was replaced since. */
+/** The renewal under way. The next one waits for it, because htmx drops a request that overlaps another, and ignores
+ * an answer if its part was replaced in the meantime. */
 let last = Promise.resolve();
 
 /**

@@ -48,7 +48,7 @@ export class TableQuery {
   }
 
   /**
-   * The route, with its own query and another one.
+   * The route's address, with its own query and `query`, which wins where both have a parameter.
    *
    * @param {Query} query
    */

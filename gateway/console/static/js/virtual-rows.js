@@ -142,7 +142,8 @@ export class VirtualRows {
   #follow() {
     const by = this.#box.scrollTop - this.#scrolled;
     if (!by) return;
-    if (this.#measure() !== this.#boxHeight) return this.refresh(); // the browser did it: there is more room
+    // not the user but the browser has scrolled, because the box has another height
+    if (this.#measure() !== this.#boxHeight) return this.refresh();
     this.#scrolled = this.#box.scrollTop;
     this.#isSettled = false;
     const range = this.#box.scrollHeight - this.#box.clientHeight;
