@@ -103,7 +103,7 @@ class StackPlan:
         broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
         # as absolute paths, because the processes run in another folder
         variables |= {name.upper(): str(path.absolute()) for name, path in self._paths.items()}
-        # they cannot access the supervisor's home folder
+        # processes that run as `owner` cannot access root's home folder
         variables |= {"HOME": str(self.home)} if self.owner else {}
         urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", self.cache_url), ("BROKER_URL", broker)) if url}
         return variables | urls | self._allowing

@@ -1,4 +1,5 @@
-"""Error groups: errors that are the same, however often they occur, have the same fingerprint.
+"""Fingerprints of errors: errors that are alike, such as those that differ only in the values in their messages, have
+the same fingerprint and make one group.
 
 A spider's process makes the groups (`crawler/report/error_groups.py`), and the platform adds them up across runs. So
 both compute the fingerprints with this code.

@@ -20,7 +20,7 @@ from gateway.contract.outbox import whole_text
 from gateway.items.formats import MISSING, Row, as_json, value_of
 from gateway.jobs.dedupe import canonical_url
 
-#: The field that is the key of a dataset without one.
+#: The key field where a dataset, or a comparison of two runs, names none.
 URL_FIELD = "url"
 #: Bytes of a digest.
 _DIGEST = 16

@@ -1,5 +1,5 @@
-"""Ends attempts and jobs: the gateway first records how an attempt ended, then decides, then carries out the
-consequences.
+"""Ends attempts and jobs: the platform first records how an attempt ended, then decides whether the job is retried,
+paused or over, then carries out the consequences.
 
 Each step is a compare-and-set or idempotent, so any process may repeat it at any time.
 """

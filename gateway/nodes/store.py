@@ -269,8 +269,9 @@ class NodeStore:
         instance: str | None = None,
         succeeds: datetime | None = None,
     ) -> bool:
-        """Register the node, or update what it reports about itself. Returns whether it was unknown. Raises
-        `NameTakenError` if another `instance` has the name, unless the last heartbeat of that one was at `succeeds`.
+        """Register the node, or update what it reports about itself. Returns whether the node was unknown, or has
+        taken its name over. Raises `NameTakenError` if another `instance` has the name, unless that one's last
+        heartbeat was at `succeeds`: then this instance takes the name over.
         """
         lists = {"alive": list(alive), "present": list(present), "troubles": list(troubles)}
         kind = {"url": url, "max_slots": max_slots, "version": version, "protocols": sorted(protocols)}

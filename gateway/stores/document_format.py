@@ -1,8 +1,8 @@
-"""The number of the documents' format. A process does not start if the stores contain documents in a format that its
-version does not understand (`docs/decisions/0030-the-documents-format.md`).
+"""The number of the documents' format, and the refusal to start on stores in a newer format
+(`docs/decisions/0030-the-documents-format.md`).
 
 A new field that older versions may ignore does not make a new format. Every version reads documents of all earlier
-versions.
+versions. None are converted: fields that an earlier version did not store have defaults in the models.
 """
 
 from __future__ import annotations

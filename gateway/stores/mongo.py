@@ -241,8 +241,8 @@ class Repeating:
         self._twice(lambda: _nothing(self._collection.insert_one(document)), again)
 
     def insert_many(self, documents: Sequence[Document]) -> None:
-        """Insert the documents, in any order. Raises `BulkWriteError`. If an answer was lost, this error also names
-        documents that the first try has inserted.
+        """Insert the documents, in any order. Raises `BulkWriteError`. If an answer was lost, all documents are sent
+        again, and the error also names those that the first try had already inserted.
         """
         self._twice(lambda: _nothing(self._collection.insert_many(documents, ordered=False)))
 

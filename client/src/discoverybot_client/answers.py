@@ -764,7 +764,7 @@ class RunCounts(Record):
     """How many items a run changes, or would change if it were published."""
 
     items: int | None
-    """Items: their number, or a page of them."""
+    """How many items the run has. Items with the same key count once."""
     new: int | None
     """How many items are new."""
     changed: int | None
@@ -791,7 +791,7 @@ class StoredFinding(Record):
     field: str | None
     """The name of the field."""
     type: str | None
-    """The type."""
+    """The usual type of the field's values, if the finding is that they have another type."""
     normal: float | None
     """The usual value."""
     here: float | None
@@ -1862,7 +1862,7 @@ class PreviewProblem(Record):
     code: str
     """What is wrong, for programs."""
     field: str | None
-    """The wrong field, if one is."""
+    """The wrong field; null if no field is wrong."""
     message: str
     """An explanation for people."""
     detail: Any

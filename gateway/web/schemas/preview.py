@@ -70,7 +70,7 @@ class PreviewProblem(BaseModel):
 
     status: int
     code: str
-    field: str | None = Field(description="The wrong field, if one is.")
+    field: str | None = Field(description="The wrong field; null if no field is wrong.")
     message: str
     detail: Any
 
