@@ -96,7 +96,7 @@ const PERSISTENT = { timeout: 60, retries: Number.POSITIVE_INFINITY, silence: WA
 const CANCEL = 'POST /jobs/{job_id}/cancel';
 
 const DEFAULTS = { timeout: 300, retries: 6 };
-/** Seconds without a byte after which a request that may be sent twice is. */
+/** Seconds without a byte after which a try is given up, and sent again if the request may be sent twice. */
 const SILENCE = 120;
 /** The same where a whole file is made before the answer begins. */
 const LONG_SILENCE = 600;
@@ -115,7 +115,8 @@ export class DiscoveryBot {
   constructor(baseUrl: string | URL, options: DiscoveryBotOptions = {}) {
     const { key, userId, headers, fetch: given, timeout, retries, onRetry } = options;
     this.#limits = known({ timeout, retries });
-    new URL(baseUrl, globalThis.location?.href); // throws here what would be taken for a gateway that is away
+    // a wrong URL throws here; in a call it would be taken for a gateway that is away
+    new URL(baseUrl, globalThis.location?.href);
     const all = { ...userAgent(), ...headers, ...(key && { Authorization: `Bearer ${key}` }) };
     const config = createConfig({ baseUrl: String(baseUrl), headers: all, responseStyle: 'data', throwOnError: true });
     const inner = createClient({ ...config, ...this.#limits, ...known({ onRetry }) });
