@@ -43,7 +43,7 @@ def url() -> Iterator[str]:
 async def test_the_page_is_drawn_and_breaks_no_policy(url: str, path: str) -> None:
     async with new_tab() as tab:
         await tab.page.goto(url + path)
-        # both take it from the description, which they fetch and lay out by script
+        # both pages show a route only after their scripts have fetched the API's description
         await tab.page.get_by_text("/crawl", exact=True).first.wait_for(timeout=90_000)
         await tab.page.wait_for_load_state("networkidle")
         assert tab.complaints == []

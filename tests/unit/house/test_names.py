@@ -1,4 +1,4 @@
-"""A class is found by its name alone: of those that other files may use there is one of each."""
+"""No two classes that other files may use have the same name, so a search for a class by its name finds one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from unit.house.sources import PACKAGES, ROOT, python_files
 
 #: `scrapyd.conf` names its classes, as Scrapyd's own does: they may not be called otherwise.
 NAMED_BY_CONFIGURATION = ROOT / "crawler/node/webservice.py"
-#: One that other files may use. In a text that looks like one it would be found as well, and would have to be unique.
+#: A class that other files may use: its name begins with no underscore. A line of a text that looks like such a class
+#: counts, too.
 CLASS = re.compile(r"^class ([^\W_]\w*)", flags=re.MULTILINE)
 
 
