@@ -90,7 +90,7 @@ class Boards:
 
 
 def tell(url: str) -> None:
-    """All that can be asked of a site and its target, until both are gone; as often as somebody asks."""
+    """Make, change and delete a site and its target. Another process may have done part of it before."""
     boards = Boards(connect(url))
     with suppress(SiteExistsError):
         boards.site(payload={"keywords": "go", "location": ""})

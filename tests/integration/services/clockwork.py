@@ -1,4 +1,4 @@
-"""Schedules on a real database, with a clock that a test turns, and as many beats as it wants."""
+"""Schedules on a real database, with a clock that a test turns, and as many beats as a test wants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOUR = timedelta(hours=1)
 
 
 class Orders:
-    """What schedules run, with a word of the test in between."""
+    """What schedules run, unless the test has them skipped, gone or unreadable."""
 
     def __init__(self) -> None:
         self.skip: str | None = None
@@ -45,7 +45,7 @@ class Clockwork:
     def __init__(self, database: Any) -> None:
         self.database = database
         self.now = START
-        #: Seconds that pass whenever somebody asks how late it is.
+        #: Seconds that pass whenever the time is read by `seconds`.
         self.slowness = 0.0
         self.woken: list[str] = []
         self.orders = Orders()
@@ -84,7 +84,7 @@ class Clockwork:
         self.woken.append(job.id)
 
     def schedule(self, interval: str = "every 1h", **fields: Any) -> Schedule:
-        """A new one, whose first occurrence is at `START` for `every …`."""
+        """A new schedule. With `every …` its first occurrence is at `START`."""
         schedule_id = fields.pop("id", None) or new_job_id()
         asked = {name: fields.pop(name) for name in ("starts_at", "ends_at", "timezone") if name in fields}
         timing = Timing.model_validate({"interval": interval, "jitter": 0, "starts_at": START, **asked})
@@ -117,7 +117,7 @@ class Clockwork:
         return self.occurrences.held([schedule.id])
 
     def insert_occurrence(self, schedule: Schedule) -> Job:
-        """What a beat leaves that dies after its first step."""
+        """The occurrence as a beat leaves it that dies after its first step."""
         jobs = self.beat.decide([schedule])[0]
         assert self.occurrences.insert(jobs) == set()
         return jobs[0]
@@ -126,13 +126,13 @@ class Clockwork:
         self.database["jobs"].update_one({"_id": job.id}, {"$set": {"status": "finished", "finished_at": self.now}})
 
     def book(self, schedule: Schedule) -> list[tuple[LedgerKind, datetime, int]]:
-        """What the ledger has of occurrences, oldest first: what, which occurrence, how many more."""
+        """The ledger's entries of occurrences, oldest first: the kind, the time, and how many more were missed."""
         entries, _ = self.ledger.page(schedule.id, 1000)
         scheduled = [entry for entry in reversed(entries) if entry.trigger is Trigger.SCHEDULED]
         return [(entry.kind, entry.at, entry.missed) for entry in scheduled]
 
     def by_hand(self, schedule: Schedule) -> list[str]:
-        """The runs by hand that the ledger has, oldest first."""
+        """The runs by hand in the ledger, oldest first."""
         entries, _ = self.ledger.page(schedule.id, 1000)
         return [entry.job_id for entry in reversed(entries) if entry.trigger is Trigger.MANUAL]
 

@@ -71,7 +71,7 @@ class AtOnce(Executor):
 
 
 class DrivenDispatch(Dispatch):
-    """The loop's turns are the test's, which waits for what comes of each."""
+    """The test makes the loop's turns itself, and waits for the tasks that each turn begins."""
 
     turning: Any
     accepted = 0
@@ -142,7 +142,7 @@ class Platform:
             sweeps=self.sweeps, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic, threads=AtOnce(),
         )  # fmt: skip
         for step, _ in self.dispatch._steps._steps[:4]:
-            # each look takes them
+            # each look takes these steps, however soon it comes
             step.every = 0.0
         self.dispatch.turning = RLock()
         self.start_beat()
@@ -213,13 +213,13 @@ class Platform:
         return ScrapydClient("discoverybot", "secret")
 
     def reconcile(self) -> None:
-        """What the beat and a worker do by themselves, but for jobs that wait for a slot or their node's answer."""
+        """What the beat and a worker do by themselves, except for jobs that wait for a slot or a node's answer."""
         self.woken.clear()
         self.sweeper.sweep()
         self._ask_nodes()
 
     def look_at_nodes(self) -> None:
-        """The same, at nodes alone, and however short a time after the last look."""
+        """The part of `reconcile` that is about nodes, however short a time after the last look."""
         self.woken.clear()
         self.compare()
         self._ask_nodes()
@@ -232,12 +232,12 @@ class Platform:
         dispatch.wait()
 
     def explain(self) -> None:
-        """Why all that waits does so."""
+        """Note for each waiting job why it waits."""
         self.dispatch.explain_waiting(Isolation("test", self.monotonic))
 
     def compare(self) -> None:
-        """What should run with what nodes report and with the holds, as the sweep's steps do. As there, a step never
-        runs twice at the same time in one sweeper, which keeps what it has seen.
+        """Compare what should run with what nodes report and with the holds, as the sweep's steps do. As in a sweep,
+        a step never runs twice at the same time, because the sweeper keeps what it has seen.
         """
         with self.comparing:
             self.sweeper._seen_live._found = self.sweeper._seen_nodes._found = self.sweeper._seen_holds._found = None
@@ -260,7 +260,7 @@ class Platform:
         self, name: str = "n1", *, slots: int = 2, alive: tuple[str, ...] = (), left: tuple[str, ...] = (),
         eggs: tuple[Egg, ...] = (),
     ) -> None:  # fmt: skip
-        """Beats for an hour already, as a tailer that was not restarted. Of those that are `left`, it has files."""
+        """A heartbeat of a tailer that has been up for an hour. It still has files of the attempts in `left`."""
         since = self.clock() - timedelta(hours=1)
         self.nodes.heartbeat(
             name, url=self.double.url, max_slots=slots, alive=alive, present=(*alive, *left), beating_since=since,
@@ -268,23 +268,23 @@ class Platform:
         )  # fmt: skip
 
     def slots(self, name: str = "n1") -> list[str]:
-        """Attempts that hold one."""
+        """The attempts that hold a slot of the node."""
         resource = node_resource(name)
         return sorted(self.holds.holders([resource]).get(resource, ()))
 
     def held(self) -> dict[str, list[str]]:
-        """Everything that is held, by whom."""
+        """The attempts that hold each resource."""
         return {one.resource: [holder.attempt for holder in one.holders] for one in self.holds.all() if one.holders}
 
     def sweep_holds(self) -> None:
-        """Free what workers have taken in vain, and could not be sure of."""
+        """Free what workers have taken without using it, or without knowing whether they got it."""
         self.ahead += TAKEN_FOR
         self.compare()
         self.sweeper._seen_holds._found = None
         self.sweeper.forget_unused(Isolation("test", self.monotonic))
 
     def work_at_once(self, work: Callable[[int], None], over: Event, seconds: float) -> None:
-        """Several workers, until it is over."""
+        """Let six workers work, until `over` is set or the time has passed."""
         with ThreadPoolExecutor(6) as threads:
             tasks = [threads.submit(work, seed) for seed in range(6)]
             over.wait(seconds)
@@ -298,7 +298,7 @@ class Platform:
         self.database["jobs"].update_one(later, {"$set": {"attend_at": job.created_at}})
 
     def take(self, resource: str, attempt: str, most: int = 99) -> bool:
-        """As a worker does before it assigns the attempt."""
+        """Take a resource as a worker does before it assigns the attempt."""
         return bool(self.holds.take([Wish(resource, attempt, most)], "token"))
 
 

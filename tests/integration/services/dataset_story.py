@@ -25,7 +25,7 @@ from gateway.stores.mongo import Document, connect
 HOUR = timedelta(hours=1)
 USER = "anne"
 MANY = [f"s{number:02}" for number in range(20)]
-#: What the items are in the end.
+#: The items of the dataset `prices` in the end.
 LEFT = {sku: {"sku": sku, "price": 3} for sku in MANY[:10]}
 
 
@@ -35,15 +35,15 @@ def prepare(database: Database[Document]) -> None:
         database[one].delete_many({})
     runs = DatasetRuns(database, USER)
     assert runs.run([_offer(sku, 1) for sku in MANY]) is RunState.PUBLISHED
-    # whose changes are not kept any more
+    # a dataset whose changes are so old that they are not kept any more
     for hours in (4, 3, 2):
         runs.run([_offer("y", hours)], dataset={"name": "aged", "key": ["sku"]}, started_at=BEGAN - hours * HOUR)
     # from now on records have hashes of another form
     runs.parts[DatasetStore].change(runs.dataset, {"ignore": ["seen"]})
-    # held, and superseded by the next
+    # a run that is held, and superseded by the next one
     runs.crawl([_offer(sku, 2) for sku in MANY[:5]])
     runs.crawl([_offer(sku, 2) for sku in MANY])
-    # held, and accepted
+    # a run that is held, and accepted later
     runs.crawl([_offer(sku, 3) for sku in MANY[:10]])
     runs.crawl([_offer("x", 1)], dataset={"name": "others", "key": ["sku"]})
     runs.parts[DatasetStore].ensure(USER, "old", {})
@@ -67,7 +67,7 @@ def main() -> None:
     parts = parts_of(sys.argv[1], lease=1.0)
     while due := parts[FoldQueue].next_due():
         if parts[Folding].fold_next(due) is None:
-            # the other one is at it
+            # another worker folds this run
             time.sleep(0.02)
     parts.database.client.close()
 
@@ -75,7 +75,7 @@ def main() -> None:
 def tell(uri: str) -> None:
     parts = parts_of(uri)
     if due := parts[FoldQueue].next_due():
-        # as after a fold that has failed, for a moment
+        # wait for a moment, as after a fold that has failed
         parts[FoldQueue].wait(due, due.due + timedelta(milliseconds=1))
     _fold(parts)
     service, store = parts[Datasets], parts[DatasetStore]

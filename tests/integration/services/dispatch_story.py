@@ -1,4 +1,4 @@
-"""What workers and a beat do with jobs that exclude each other, of users who may run only so many at once."""
+"""What workers and a beat do with jobs that exclude each other, and whose users may run only `MOST` at once."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from gateway.stores.mongo import Document, connect
 JOBS = {"ada": ("site:a", "site:a", "schedule:b", "schedule:b", None), "bob": (None, None, None)}
 #: Crawls of one user at once.
 MOST = 2
-#: Nobody who goes on needs as many.
+#: A process that is not stuck is done after fewer rounds.
 ROUNDS = 60
-#: Takes long to make, and may be made before the forks as long as it is connected to nobody.
+#: Takes long to make. It may be made before the processes are forked, because it has no connections yet.
 SCRAPYD = ScrapydClient("discoverybot", "secret")
 
 
 class PlatformAtHand(Platform):
-    """Starts in a moment."""
+    """A platform that starts at once, because its client of the nodes is made already."""
 
     def node_client(self) -> ScrapydClient:
         return SCRAPYD
 
 
 def prepare(database: Database[Document]) -> list[Job]:
-    """Jobs that wait, one that runs, and holds of those who are not there any more."""
+    """Insert jobs that wait, one that runs, and holds that belong to no attempt."""
     ensure_indexes(database)
     jobs, holds = JobStore(database), HoldStore(database)
     made = [make_job(user_id=user, exclusive=key) for user, keys in JOBS.items() for key in keys]
     leaked = made[-1]
-    # one that runs, so that another one is blocked by it
+    # a job that runs, and blocks another one
     runs = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
     first = make_job(user_id="carl", exclusive="site:c", status=JobStatus.RUNNING, attempt=1, attempts={"1": runs})
     made += [first, make_job(user_id="dora", exclusive="site:c")]
     for job in made:
         jobs.insert(job)
     holds.take([Wish(resource, f"{first.id}-1") for resource in first.resources("n1")], "token")
-    # of a job that was deleted behind everybody's back, and of one that was to be assigned, and never was
+    # holds of a job that was deleted directly in the database, and of one that was never assigned after all
     assert holds.take([Wish("site:a", f"{'0' * 32}-1", 1), Wish("user:bob", f"{leaked.id}-1")], "token")
     return made
 
@@ -66,13 +66,13 @@ def check_each_ran(database: Database[Document], made: list[Job]) -> None:
 
 
 def tell(mongo_url: str, redis_url: str, node_url: str) -> None:
-    """Until all jobs have ended; the first attempt of each fails. What those before held for themselves is over."""
+    """Work until all jobs have ended; the first attempt of each fails. What earlier processes held has expired."""
     double = cast("NodeDouble", SimpleNamespace(url=node_url))
     platform = PlatformAtHand(redis_url, double, connect(mongo_url), running_max=MOST)
     jobs = platform.database["jobs"]
     check_limits(platform)
     for _ in range(ROUNDS):
-        # long enough for what was taken and never assigned, for missing answers, and for the next look of the beat
+        # long enough for holds to expire that were never assigned, for missing answers, and for the beat's next look
         platform.ahead += TAKEN_FOR + timedelta(seconds=1)
         jobs.update_many(
             {"attend_at": {"$exists": True}}, {"$set": {"attend_at": platform.clock() - timedelta(days=1)}}
@@ -108,6 +108,6 @@ def each_attempt_ends(platform: Platform) -> None:
 
 
 def is_over(platform: Platform) -> bool:
-    """All have ended, and nobody holds anything."""
+    """Whether all jobs are settled, and nothing is held."""
     unsettled = platform.database["jobs"].count_documents({"settled": {"$ne": True}})
     return not (unsettled or platform.held())

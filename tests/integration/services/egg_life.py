@@ -28,7 +28,7 @@ from gateway.tailer.eggs import EggShipper
 
 EGG = Egg("shop", "1.0")
 ALIVE = timedelta(hours=1)
-#: Takes long to make, and may be made before the forks as long as it is connected to nobody.
+#: Takes long to make. It may be made before the processes are forked, because it has no connections yet.
 SCRAPYD = ScrapydClient("discoverybot", "secret")
 
 
@@ -67,13 +67,13 @@ class Life:
         )  # fmt: skip
 
     def arrives(self, name: str) -> None:
-        """What the node's own Scrapyd does."""
+        """Put the egg on the node, as its own Scrapyd does, and have it noticed."""
         self.file.write_bytes((self.folder / name).read_bytes())
         os.utime(self.file, (1_000_000_000, 1_000_000_000))
         self.shipper.look()
 
     def deploy(self, name: str) -> None:
-        """The first node takes it, the second never does."""
+        """Keep the egg, as a deployment does before it brings it to nodes."""
         content = self.eggs.write(self.folder / name)
         if not self.deployment._keep(EGG, content):
             self.eggs.discard(content)
@@ -86,7 +86,7 @@ class Life:
 
 
 def prepare(database: Database[Document], folder: Path, node_url: str, refusing_url: str) -> None:
-    """Two nodes, the second of which refuses, a job that wants the version, and two files of it."""
+    """Make two nodes, of which the second refuses, a job that needs the version, and two eggs of it."""
     ensure_indexes(database)
     nodes, since = NodeStore(database), utc_now() - timedelta(hours=1)
     for name, url in (("n1", node_url), ("n2", refusing_url)):
@@ -106,12 +106,12 @@ def check_it_is_gone(database: Database[Document]) -> None:
 
 def live(uri: str, redis_url: str, folder: str) -> None:
     life = Life(uri, redis_url, Path(folder))
-    # nobody who was killed still has something on its way
+    # processes that were killed before this one hold no lease any more
     life.database["egg_copies"].update_many({}, {"$unset": {"leased_until": "", "not_before": ""}})
     life.deploy("first")
     life.arrives("first")
     life.deploy("second")
-    # the node still has the first; who has deployed the second has died before that was marked
+    # the node still has the first egg: whoever deployed the second one died before the node's copy was marked
     life.database["egg_copies"].update_many({}, {"$unset": {"outdated": ""}})
     life.arrives("first")
     assert life.copies.outdated(["n1"])
@@ -130,7 +130,9 @@ def live(uri: str, redis_url: str, folder: str) -> None:
 
 
 def damage(life: Life) -> None:
-    """Found when it is to be brought; kept anew by the node that has it."""
+    """Damage the kept egg. This is noticed when the egg is to be brought to a node; the node that has it keeps it
+    anew.
+    """
     life.database["egg_chunks"].delete_many({})
     life.database["egg_copies"].update_many({"node": "n2"}, {"$unset": {"not_before": ""}})
     life.delivery.bring("n2", EGG)

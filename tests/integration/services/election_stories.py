@@ -1,4 +1,4 @@
-"""The stories of `failover_stories.py` on a replica set whose primary steps down at every so many kinds of write.
+"""The stories of `failover_stories.py` on a replica set whose primary steps down at one in `every` kinds of write.
 
     python -c "import election_stories as e; e.main()" <mongo> <redis> <folder> <every> <seconds>
 
@@ -27,7 +27,7 @@ from gateway.stores.mongo import connect
 
 
 class Elections(Watch):
-    """Has the primary step down just before a write is sent."""
+    """Lets the primary step down just before a write is sent."""
 
     def __init__(self, uri: str, every: int, seconds: int) -> None:
         super().__init__()

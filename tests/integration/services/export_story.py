@@ -1,4 +1,4 @@
-"""An export, told by one process after another."""
+"""An export that several processes write, one after another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rows:
 
 
 class StoppingRows(Rows):
-    """Many megabytes of them, and then no more, nor an end."""
+    """Many megabytes of rows; then the source hangs."""
 
     def rows(self, what: ExportWhat) -> Iterator[dict[str, Any]]:
         for number in range(2000):
@@ -45,7 +45,7 @@ def export(folder: Path, form: str = "parquet", source: ExportSource | None = No
 
 
 def check_no_success_is_early(folder: Path) -> None:
-    """Where there is a `_SUCCESS`, there is all that it says."""
+    """Where there is a `_SUCCESS`, all files that it lists are there, in their full size."""
     for found in folder.rglob(SUCCESS):
         said = Exported.model_validate_json(found.read_bytes())
         assert [(found.parent / one.name).stat().st_size for one in said.files] == [one.size for one in said.files]

@@ -1,4 +1,4 @@
-"""Stories that together reach every kind of write; each is told until nobody is refused any more.
+"""Stories that together reach every kind of write; each is told until no write fails any more.
 
     python -c "import failover_stories as f; f.main()" <mongo> <redis> <folder> <numbered: 0 or 1> <fault>
 
@@ -41,18 +41,18 @@ from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document, connect
 from gateway.web import container
 
-#: Times that a story is begun again; each kind of write fails once.
+#: How often a story is begun at most; each kind of write fails once.
 MOST = 60
 #: Seconds for one operation.
 PATIENCE = 30.0
 
 
 class World(NamedTuple):
-    #: By way of the replica set.
+    #: Of the database by way of the replica set, whose writes fail.
     uri: str
-    #: What a user was told to ask for again.
+    #: Requests that were answered with 503, so that the user asked again.
     asked_again: list[str]
-    #: Without any fault.
+    #: The same database, connected directly: its writes do not fail.
     database: Database[Document]
     redis_url: str
     folder: Path
@@ -63,7 +63,7 @@ class World(NamedTuple):
 class Story(NamedTuple):
     tell: Callable[[World], object]
     prepare: Callable[[World], Any] = lambda world: ensure_indexes(world.database)
-    #: Given what `prepare` returned.
+    #: Called with what `prepare` returned.
     check: Callable[[World, Any], object] = lambda world, prepared: None
 
 
@@ -115,7 +115,7 @@ STORIES: dict[str, Story] = {
 
 
 class Teller:
-    """Tells stories, and has each kind of write fail once."""
+    """Tells stories, and lets each kind of write fail once."""
 
     def __init__(self, relay: ReplicaSet, watch: Watch, fault: str) -> None:
         self._relay, self._watch, self._fault = relay, watch, fault
@@ -138,7 +138,7 @@ class Teller:
                 story.tell(world)
                 break
             except (PyMongoError, UnavailableError) as error:
-                # a machine that stands still for seconds says nothing about writes
+                # a timeout only says that the machine stood still for seconds
                 if not isinstance(error, PyMongoError) or not error.timeout:
                     self.refused.append(f"{list(self.failed)[-1] if self.failed else None}: {traceback.format_exc()}")
         else:
@@ -148,7 +148,7 @@ class Teller:
 
 @contextmanager
 def world(relay: ReplicaSet, uri: str, redis_url: str, folder: Path, asked_again: list[str]) -> Iterator[World]:
-    """A database of its own."""
+    """A world with a new database."""
     folder.mkdir(parents=True)
     name = uuid.uuid4().hex[:12]
     direct = connect(uri.replace("/discoverybot", f"/{name}"))
@@ -160,7 +160,7 @@ def world(relay: ReplicaSet, uri: str, redis_url: str, folder: Path, asked_again
 
 
 def have_patience() -> None:
-    """A machine that others share may stand still for longer than the platform waits: what is tested is no time."""
+    """Have the platform wait longer, because a shared machine may stand still for longer than the platform waits."""
     connect.__kwdefaults__["timeout"] = PATIENCE
     container._STORE_SECONDS = PATIENCE
     mongo._SELECTION = PATIENCE

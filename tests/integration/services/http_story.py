@@ -1,4 +1,4 @@
-"""A user who asks the gateway for everything that it writes down, and asks again where it says to."""
+"""A user who sends the gateway every request that writes something, and repeats a request after a 503."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from gateway.stores.mongo import Document
 
 ENDED, DEAD = "a" * 32, "b" * 32
 SITE = {"name": "board", "search_url": "https://jobs.example.com/?q={keywords}&l={location}"}
-#: Times that one thing is asked for.
+#: How often a request is sent at most.
 PATIENCE = 12
 
 
 @dataclass
 class Door:
-    """Where a patient user asks."""
+    """The gateway, as a patient user calls it."""
 
     http: httpx2.Client
-    #: What was answered with 503 first, by method and path.
+    #: Requests that were answered with 503: method and path.
     refused: list[str] = field(default_factory=list)
 
     def ask(self, method: str, path: str, expected: int = 200, **options: Any) -> Any:
-        """The answer's body. Asks again while it is told to; any other refusal is a wrong one."""
+        """The answer's body. Asks again after a 503; any other refusal fails the test."""
         for _ in range(PATIENCE):
             answer = self.http.request(method, path, **options)
             if answer.status_code != httpx2.codes.SERVICE_UNAVAILABLE:
@@ -68,7 +68,7 @@ def prepare(database: Database[Document]) -> None:
 
 
 def tell(url: str, redis_url: str, folder: Path) -> list[str]:
-    """What was refused at first."""
+    """Send all requests. Returns those that were answered with 503."""
     settings = Settings(mongo_uri=url, redis_url=redis_url, discoverybot_home=folder)
     with serving(settings) as door:
         crawls(door)
@@ -141,13 +141,13 @@ def everything_else(door: Door) -> None:
 
 
 def keys(door: Door) -> None:
-    """The first key shuts the door for all who have none; it opens it for whoever made it."""
+    """From the first key on, every call needs one."""
     made = door.ask("POST", "/keys", 201, json={"user_id": "root", "scopes": ["admin"]})
     door.http.headers["Authorization"] = f"Bearer {made['key']}"
     for _ in range(200):
         if door.ask("GET", "/session")["user_id"] == "root":
             break
-        time.sleep(0.05)  # every gateway remembers for a moment that there was no key
+        time.sleep(0.05)  # for a moment, a gateway still takes it that there is no key
     anne = door.ask("POST", "/keys", 201, json={"user_id": "anne", "scopes": ["crawl"]})
     invited = door.ask("POST", "/keys", 201, json={"user_id": "n", "scopes": ["read"]})
     door.ask("DELETE", f"/keys/{invited['key_id']}")
@@ -178,7 +178,7 @@ def serving(settings: Settings) -> Iterator[Door]:
 
 
 def check(database: Database[Document]) -> None:
-    """Each thing that was asked for is there once."""
+    """Everything that was asked for is there once."""
     jobs = list(database["jobs"].find())
     assert len(jobs) == 5, [(job["_id"], job["status"]) for job in jobs]
     assert sorted(key["user_id"] for key in database["keys"].find()) == ["anne", "n", "root"]

@@ -32,9 +32,9 @@ def state(platform: Platform, name: str = "n1") -> NodeState:
 
 
 def later(platform: Platform, seconds: float, *names: str, slots: int = 2) -> None:
-    """Time passes, the nodes beat, and are looked at."""
+    """Let time pass; then the nodes send heartbeats, and are looked at."""
     platform.ahead += timedelta(seconds=seconds)
-    # without another one that is up a node that rests is probed at once
+    # if no other node is up, a resting node is probed at once
     platform.heartbeat("other", slots=0)
     for name in names or ("n1",):
         platform.heartbeat(name, slots=slots)
@@ -42,7 +42,7 @@ def later(platform: Platform, seconds: float, *names: str, slots: int = 2) -> No
 
 
 def ends(platform: Platform, job_id: str, **facts: object) -> None:
-    """The attempt that runs ends like this."""
+    """End the running attempt with this exit report."""
     job = platform.jobs.get(job_id)
     report = ExitReport.model_validate({"attempt": job.attempt, "ended_at": platform.clock(), **facts})
     platform.completion.record_exit(AttemptId(job.id, job.attempt), report, 0)

@@ -38,7 +38,7 @@ def check(database: Database[Document], made: list[Job]) -> None:
     jobs = JobStore(database)
     assert {jobs.get(job.id).status for job in made} == {JobStatus.FINISHED}
     assert {len(jobs.attempts.complete(jobs.get(job.id)).attempts) for job in made} == {ATTEMPTS}
-    # who died after it had begun an attempt has left the one before for the next to move
+    # a process that died after it had begun an attempt left the attempt before in the job, for the next to move
     assert database["attempts"].count_documents({})
     assert [held for held in HoldStore(database).all() if held.holders] == []
 
@@ -61,13 +61,13 @@ def tell(mongo_url: str, redis_url: str, node_url: str) -> None:
 
 
 def take_part(platform: PlatformAtHand, pausing: Pausing, job: dict[str, Any]) -> None:
-    """What a person asks for, and what the node reports."""
+    """Pause or resume the job, as a person does, and report the attempt's end, as the node does."""
     if job["status"] == "paused":
         pausing.resume(job["_id"])
         return
     is_paused = len(platform.jobs.attempts.complete(platform.jobs.get(job["_id"])).attempts) < ATTEMPTS
     if is_paused:
-        with suppress(ConflictError):  # asked for by one who died since
+        with suppress(ConflictError):  # a process that has died since has asked for the pause already
             pausing.pause(job["_id"])
     now, progress = platform.clock(), Progress(completed_pages=1)
     report = SpiderReport(finish_reason="shutdown" if is_paused else "finished", progress=progress, ended_at=now)

@@ -40,7 +40,7 @@ def prepare(database: Database[Document], kept: Path) -> None:
     long_ago = utc_now() - timedelta(days=100)
     jobs, items, logs = JobStore(database), ItemStore(database), LogStore(database)
     files = FileStore(database, FileBytes(FilesPlace(kept.as_uri())))
-    # more than are killed in one after another
+    # more jobs than processes that are killed
     for number in range(9):
         finished_at = long_ago - timedelta(minutes=2 * number)
         job = make_job(status=JobStatus.FINISHED, finished_at=finished_at, settled=True, live_key=None)
@@ -66,7 +66,7 @@ def prepare(database: Database[Document], kept: Path) -> None:
 
 def tell(url: str, redis_url: str, kept: Path) -> None:
     parts = Container(Settings(mongo_uri=url, redis_url=redis_url, files_url=kept.as_uri()))
-    # what could not be removed is tried again soon
+    # a job that could not be removed is tried again soon
     parts[Windows]._lease = timedelta(seconds=1)
 
     def all_is_gone() -> bool:

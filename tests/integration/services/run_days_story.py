@@ -14,7 +14,7 @@ from gateway.jobs.store import JobStore
 from gateway.signals.announcing import Announcing
 from gateway.stores.mongo import connect
 
-#: Jobs of one look.
+#: How many jobs one look takes.
 FEW = 7
 
 
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def remove_some(parts: Container) -> None:
-    """As retention does, of jobs that may just be announced by another worker."""
+    """Remove ended jobs as retention does, while another worker may be announcing them."""
     jobs = parts[JobStore]
     ended = parts.database["jobs"].find({"status": JobStatus.FINISHED}, {"_id": 1}, limit=10 * FEW)
     ids = [one["_id"] for one in ended]

@@ -35,7 +35,7 @@ def prepare(database: Database[Document]) -> None:
 def tell(uri: str, folder: str) -> None:
     database = connect(uri)
     parts = exporting_parts(database, Path(folder))
-    # somebody asks for what is due already, or was written
+    # somebody asks for exports that are due already, or were written
     parts[RunStore].ask_exports(next(database["dataset_runs"].find())["_id"])
     while database["dataset_runs"].count_documents({"exports_due": {"$exists": True}}):
         check_no_success_is_early(Path(folder))

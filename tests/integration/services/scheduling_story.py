@@ -1,4 +1,4 @@
-"""A story that reaches every write of schedules and occurrences, and ends alike however often it is begun again."""
+"""A story that reaches every write of schedules and occurrences. Its end is the same however often it is begun."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tell(url: str) -> None:
     take_back_between_advance_and_promote(works)
     cancel_a_held_job(works)
     delete(works)
-    # whatever was left over is old enough by then
+    # by then, all that an earlier process left half done is old enough to be finished
     last = max(job["updated_at"] for job in database["jobs"].find())
     works.now = max(last, START) + 2 * SECOND
     works.new_beat().tick()

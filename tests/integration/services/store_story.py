@@ -1,4 +1,4 @@
-"""What tailers, workers and beats write beside the steps of a job, each as often as it has to be done again."""
+"""What tailers, workers and beats write beside the steps of a job. Each write is repeated until it succeeds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ HOUR = timedelta(hours=1)
 
 
 def until_answered(step: Callable[[], Any]) -> Any:
-    """Its result, once it has one. Each kind of write fails once."""
+    """The step's result, once it succeeds. Each kind of write fails once."""
     for _ in range(6):
         try:
             return step()
@@ -72,7 +72,7 @@ def until_answered(step: Callable[[], Any]) -> Any:
 def tell(url: str, folder: str) -> None:
     database = connect(url)
     for name in database.list_collection_names():
-        database[name].delete_many({})  # of one who told it before, and was refused
+        database[name].delete_many({})  # what is left of an earlier telling that failed
     begins(database)
     ships(database, FileStore(database, FileBytes(FilesPlace(folder))))
     corrects(database)
@@ -114,7 +114,7 @@ def ships(database: Database[Document], files: FileStore) -> None:
     progress = ProgressStore(database)
     for step in (
         lambda: jobs.record_started(job.id, 1, now),
-        # a tailer that got no answer says it again
+        # a tailer that got no answer reports the start again
         lambda: jobs.record_started(job.id, 1, now),
         lambda: jobs.record_progress(job.id, 1, Progress(completed_pages=1)),
         lambda: LogStore(database).append(LogChunk(job.id, 1, 0, 4, "INFO", b"log\n")),
@@ -150,7 +150,7 @@ def corrects(database: Database[Document]) -> None:
 
 
 def supersedes(database: Database[Document]) -> None:
-    """An attempt that was copied once already, before its files were kept; and what it has left is gone."""
+    """An attempt that was copied once already, before its files were kept. Then the job begins anew."""
     jobs, now = JobStore(database), utc_now()
     ends = [
         ExitReport(attempt=1, exit_code=0, ended_at=now, files=files)
@@ -169,7 +169,7 @@ def supersedes(database: Database[Document]) -> None:
 
 
 def attends(database: Database[Document]) -> None:
-    """A job that was looked at for nothing, and one whose cancellation has to be asked for again."""
+    """A job for which nothing is to be done, and one whose cancellation has to be requested again."""
     jobs, now = JobStore(database), utc_now()
     idle, asked = make_job(attend_at=now), running(cancel_requested_at=now)
     jobs.insert(idle)
@@ -202,7 +202,7 @@ def dispatches(database: Database[Document]) -> None:
 
 
 def tells_webhooks(database: Database[Document]) -> None:
-    """One that answers and one that does not, and an endpoint, of a job that was ended by somebody else."""
+    """A webhook that answers, one that does not, and an endpoint, for a job that another process has ended."""
     now = utc_now()
     jobs, deliveries, endpoints = JobStore(database), DeliveryStore(database), EndpointStore(database)
     hooks = ["http://a.example/", "http://b.example/"]
@@ -249,7 +249,7 @@ def look_after_alerts(database: Database[Document]) -> Alerting:
     rule = AlertRule(id="4d" * 16, user_id="eve", name="failed", when=when, created_at=now)
     until_answered(lambda: rules.save(rule))
     made = Alert.new(rule, "eve", AlertGroup(Grouping.RULE, "failed"), now).fires(now, "failed", None, None)
-    # repeated after a lost answer it says that another was first: whoever saves it looks again
+    # if the answer is lost, the repeated save reports a conflict: whoever saves an alert then reads it again
     until_answered(lambda: alerts.save(made, None))
     assert alerts.count_firing("eve", 9) == 1
     until_answered(lambda: alerts.look_later(made.id, now))
@@ -270,7 +270,7 @@ def look_after_alerts(database: Database[Document]) -> Alerting:
 
 
 def sums(database: Database[Document]) -> None:
-    """Jobs that ended lately, some that a release before this one has ended, and a sum of long ago."""
+    """Jobs that ended lately, some that an earlier release has ended without counting them, and a sum of long ago."""
     days, now = RunDays(database), utc_now()
     spec = make_job().spec.model_copy(update={"spider": "summed"})
     over = {"status": JobStatus.FINISHED, "live_key": None, "spec": spec}
@@ -287,7 +287,7 @@ def sums(database: Database[Document]) -> None:
 
 
 def groups_errors(database: Database[Document]) -> None:
-    """Four runs with the same error, and one of long ago; it is resolved and comes back."""
+    """Four runs with the same error, and one of long ago. The error's group is resolved, and the error comes back."""
     errors, groups, now = AttemptErrorStore(database), error_groups(database), utc_now()
     made = new_group("exception", "ValueError", "shop/spider.py:parse", "no price")
     found = RunErrors([FoundErrors(**made, count=3)])
@@ -321,7 +321,7 @@ def groups_errors(database: Database[Document]) -> None:
 
 
 def looks_after_endpoints(database: Database[Document]) -> None:
-    """One that fails, is disabled, changed and deleted; and what was told of a node, and of occurrences."""
+    """An endpoint that fails, is disabled, changed and deleted; then announcements, saved views and versions."""
     endpoints, now = EndpointStore(database), utc_now()
     endpoint = Endpoint(id="7d" * 16, user_id="ada", url="http://c.example/", created_at=now)
     until_answered(lambda: endpoints.insert(endpoint))
@@ -402,7 +402,7 @@ def eggs(database: Database[Document]) -> None:
 
 
 def reads_what_it_cannot(database: Database[Document]) -> None:
-    """A job that is set aside, until it was mended."""
+    """A job that is set aside until its document is repaired, and an unreadable hold."""
     job = make_job()
     JobStore(database).insert(job)
     for status, left in ((7, 1), ("pending", 0)):
@@ -429,25 +429,25 @@ def remembers_who_did_what(database: Database[Document]) -> None:
     assert database["audit"].count_documents({}) == 0
     keys = KeyStore(database)
     invitation = until_answered(lambda: KeyIssue(keys).issue("root", [Scope.JOIN])).key
-    # it is not used up by one who is not told of it
+    # if the answer of the use is lost, the repeated use still succeeds
     assert until_answered(lambda: keys.use_up(invitation.id))
     assert not keys.use_up(invitation.id)
     sends(StaticEntryStore(database), now)
 
 
 def sends(entries: StaticEntryStore, now: datetime) -> None:
-    """Each time, whoever claims it is told that it may send it."""
+    """A claim of an entry succeeds once for each time, even if its answer was lost."""
     assert until_answered(lambda: entries.claim("hourly", None, now))
     assert until_answered(lambda: entries.claim("hourly", now, now + HOUR))
     assert not entries.claim("hourly", now, now + HOUR)
 
 
 def keeps_to_budgets(database: Database[Document]) -> None:
-    """Two attempts of a crawl, and what the first has taken."""
+    """A crawl with a budget: two attempts, and the pages that the first one has used."""
     budget, jobs = KeyBudget(pages=9), JobStore(database)
     key = until_answered(lambda: KeyIssue(KeyStore(database)).issue("ada", [Scope.CRAWL], budget=budget)).key.id
     job = make_job(budget=BudgetUse(key_id=key))
-    # one who gets no answer asks again, and the job is there
+    # if the answer is lost, the repeated insert finds the job
     with suppress(JobExistsError):
         until_answered(lambda: jobs.insert(job))
     attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now(), exit=ExitReport(attempt=1, ended_at=utc_now()))

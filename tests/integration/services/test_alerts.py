@@ -1,4 +1,4 @@
-"""Alerts: one for each incident and one for its end, told to whom it concerns, and to nobody twice."""
+"""Alerts: for each incident one message at its begin and one at its end, to those concerned, and to nobody twice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Alerted:
         return rule
 
     def only(self, **fields: Any) -> AlertRule:
-        """The one rule: none of those that everybody has applies."""
+        """A new rule that is the only active one: the built-in rules are paused."""
         for builtin in ("crawl-failed", "schedule-failing"):
             self.rule(when={"measure": "failed"}, builtin=builtin, paused=True)
         return self.rule(**fields)
@@ -82,7 +82,7 @@ class Alerted:
         return job.id
 
     def look(self, passed: timedelta = timedelta()) -> None:
-        """As workers do again and again."""
+        """Let time pass, then announce and look at alerts, as workers do again and again."""
         self.platform.ahead += passed
         self.platform.announcing().look()
         self.alerting.look()
@@ -154,7 +154,7 @@ def test_what_is_repeated_after_a_crash_is_told_once(watched: Alerted) -> None:
 
 
 class Interrupted(DeliveryStore):
-    """Something happens after calls were stored, once."""
+    """Calls `then` once, right after the calls of an alert were stored."""
 
     then: Callable[[], object] | None = None
 
@@ -401,7 +401,7 @@ def test_where_not_even_the_first_run_has_ended_well(watched: Alerted) -> None:
 
 
 def test_a_good_run_that_was_noted_before_the_bad_one_ends_it_too(watched: Alerted) -> None:
-    """As of two workers of which the first reads the bad run alone, and is the slower one."""
+    """As if one worker read the bad run alone and was slower than another one, which read both runs."""
     subject = Subject("ada", "shop", "prices")
     now = watched.platform.clock()
     bad = (subject, ComparedRun(job_id="0" * 32, at=now, status="error"))
@@ -423,7 +423,7 @@ def test_jobs_that_wait_for_too_long_and_too_many_of_them(watched: Alerted) -> N
     assert watched.told() == [("firing", "3 jobs wait, more than 2")]
     watched.look(9 * MINUTE)
     ((_, message),) = watched.told()[1:]
-    # and for the seconds that the test itself has taken
+    # not equal, because the test itself takes some seconds
     assert message.startswith("a job that could start has waited for 11 min")
     watched.platform.database["jobs"].delete_many({})
     watched.look(MINUTE)
@@ -581,7 +581,7 @@ def test_what_waits_again_is_another_incident(watched: Alerted) -> None:
 
 
 def test_sixty_days_with_incidents_are_as_many_alerts_and_ends(watched: Alerted) -> None:
-    """Three schedules, six runs a day; a single failure is no incident. In the first thirty days there is none."""
+    """Three schedules with six runs a day. A single failure is no incident, and the first thirty days have none."""
     watched.only(when={"measure": "failed", "runs": 3}, group_by="schedule")
     watched.rule(when={"measure": "items", "below": 0.5, "of_usual": 10}, group_by="schedule")
     chance = random.Random(26)

@@ -38,7 +38,7 @@ def make(platform: Platform, url: str) -> Endpoint:
 
 
 def called(platform: Platform, endpoint: Endpoint, look: Look, state: DeliveryState) -> Delivery:
-    """What becomes of a test of it."""
+    """Send a test to the endpoint. Returns its delivery, once that has this state."""
     told = platform.endpoints.test(endpoint)
 
     def found() -> Delivery | None:

@@ -1,7 +1,7 @@
 """A key with a budget of 50 pages a day gets 50 pages, whatever its owner tries and whoever dies meanwhile.
 
-Each of the `TRIES` is one way to more. A crawl takes as many pages as its node was told that it may: the double of a
-node counts them, so the test does not depend on what the platform says of itself.
+Each of the `TRIES` is one way to get more pages. A crawl takes as many as its node was told that it may fetch. The
+double of the node counts them, so the test does not depend on the platform's own figures.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Owner:
 
     def __init__(self, platform: Platform, **limits: int) -> None:
         self.platform, self.jobs = platform, platform.jobs
-        # in the morning, so that no test meets a midnight that it has not asked for
+        # begin in the morning, so that no test runs past midnight unless it means to
         platform.ahead += START - platform.clock()
         SpiderStore(platform.database).publish("n1", [SpiderInfo(project="default", name="seo")])
         self.key = self.new_key(**(limits or {"pages": BUDGET}))
-        #: How many posts were looked at; what each attempt might fetch, and what it has fetched if that was less.
+        #: How many posts were read; how many pages each attempt may fetch; how many each ended attempt has fetched.
         self._seen = 0
         self._allowed: dict[str, int] = {}
         self._took: dict[str, int] = {}
@@ -64,7 +64,7 @@ class Owner:
         return make_job(**{**made, **fields})
 
     def ask(self, max_pages: int | None = None, **fields: Any) -> Job:
-        """As each way of asking does: by the one method that inserts a job. Raises `BudgetSpentError`."""
+        """Insert a job with the one method that every way to ask for a crawl uses. Raises `BudgetSpentError`."""
         job = self.job(max_pages, **fields)
         self.jobs.insert(job)
         return self.jobs.get(job.id)
@@ -76,12 +76,12 @@ class Owner:
         posts = [form for path, form in self.platform.double.requests if path == "/schedule.json"]
         for form in posts[self._seen :]:
             allowed = json.loads(form["spec"])["allowance"]["pages"]
-            # an attempt that is posted again is not begun again
+            # an attempt that is posted again may fetch as much as before, and nothing on top
             assert self._allowed.setdefault(form["jobid"], allowed) == allowed
         self._seen = len(posts)
 
     def end(self, job: Job, *, took: int | None = None, **facts: Any) -> Job:
-        """The attempt's end; it has taken `took` pages, or all that it might."""
+        """End the job's attempt. It has fetched `took` pages, or all that it was allowed."""
         job = self.jobs.get(job.id)
         name = f"{job.id}-{job.newest}"
         took = self._took[name] = min(self._allowed[name], BUDGET if took is None else took)
@@ -98,7 +98,7 @@ class Owner:
         return self.jobs.get(job.id)
 
     def again(self, job: Job) -> None:
-        """Whatever waits for a backoff goes on."""
+        """Run what waited for a backoff."""
         self.platform.database["nodes"].delete_many({})
         self.platform.ahead += timedelta(minutes=10)
         self.platform.heartbeat(slots=60)
@@ -114,17 +114,17 @@ class Owner:
 
     @property
     def fetched(self) -> int:
-        """How many pages sites may have been asked for, all attempts together."""
+        """How many pages all attempts together may have requested from sites."""
         return sum(self._took.get(name, allowed) for name, allowed in self._allowed.items())
 
     @property
     def used(self) -> int:
-        """As keys' owners are shown it."""
+        """The used pages, as the key's owner sees them."""
         budget = KeyBudget(pages=BUDGET)
         return Budgets(self.platform.database, self.platform.clock).left({self.key: budget})[self.key].used["pages"]
 
     def schedule(self, pages: int | None = None, **fields: Any) -> Schedule:
-        """One of every minute."""
+        """A schedule that runs every minute."""
         spec = CrawlSpec(spider="seo", start_urls=("http://site.example/",), max_pages=pages, ignore_cache=True)
         own = {"crawl": CrawlOrder(spec=spec), "budget_key": self.key, "overlap": Overlap.ALLOW, **fields}
         return self.works().schedule("every 1m", **own)
@@ -189,7 +189,7 @@ def forty_at_once_that_do_not_divide_it(owner: Owner) -> None:
 
 
 def the_same_job_by_many_gateways(owner: Owner) -> None:
-    """As requests do that help each other."""
+    """Several processes insert the same job, as when requests with the same dedupe key come at once."""
     job = owner.job(40)
 
     def insert(_: int) -> None:
@@ -220,7 +220,7 @@ def attempts_that_fail_with_a_report(owner: Owner) -> None:
 
 
 def attempts_whose_node_is_shut_down(owner: Owner) -> None:
-    """They cost no retry."""
+    """An attempt that ends because its node is shut down costs no retry."""
     job = owner.ask(max_retries=0)
     for took in (20, 20, 20, 20):
         owner.run()
@@ -386,7 +386,7 @@ def a_crawl_for_later_and_one_for_now(owner: Owner) -> None:
 
 
 def a_twin_that_lives(owner: Owner) -> None:
-    """It is not inserted, and gives back what was reserved for it: once."""
+    """While its twin lives, a job is not inserted, and what was reserved for it is given back once."""
     job = owner.ask(10, live_key="same")
     for _ in range(6):
         with suppress(LiveTwinError):
@@ -398,7 +398,7 @@ def a_twin_that_lives(owner: Owner) -> None:
 
 
 def a_gateway_that_dies_between_the_reservation_and_the_job(owner: Owner) -> None:
-    """Its request is inserted long after, as by a process that was frozen, when others have got its share."""
+    """The job is inserted long after, as by a process that was frozen, when another job has the pages already."""
     frozen = owner.jobs.budgets.reserve(owner.job(50))
     owner.platform.ahead += 2 * LEFT_OVER
     owner.ask(50)
@@ -543,7 +543,7 @@ def test_no_way_leads_to_more_than_the_budget(owner: Owner, attempt: Callable[[O
     owner.drain()
     assert owner.fetched <= BUDGET
     assert owner.fetched <= owner.used <= BUDGET
-    # what is left can be had, unless its key is gone, and one page more cannot
+    # more than what is left cannot be had
     with pytest.raises(BudgetSpentError) as refused:
         owner.ask(BUDGET - owner.used + 1)
     assert 0 < refused.value.retry_after <= DAY.total_seconds()
@@ -572,7 +572,7 @@ def test_what_a_crawl_does_not_take_comes_back_at_its_end(owner: Owner) -> None:
 
 
 def test_a_reservation_without_a_job_does_not_eat_the_day(owner: Owner) -> None:
-    """As a gateway leaves it that was killed before it inserted the job."""
+    """A gateway that was killed before it inserted the job leaves such a reservation."""
     owner.jobs.budgets.reserve(owner.job())
     with pytest.raises(BudgetSpentError):
         owner.ask(1)
@@ -623,7 +623,7 @@ def test_midnight_gives_a_new_day_and_takes_nothing_of_it_for_the_day_before(own
     owner.platform.ahead += timedelta(minutes=2)
     assert owner.used == 0
     new = owner.ask(50)
-    # what the old one gives back is of its own day
+    # what the old job gives back goes to the day before
     owner.end(old, took=1)
     assert owner.used == 50
     with pytest.raises(BudgetSpentError):
@@ -640,7 +640,7 @@ def test_two_gateways_that_insert_one_job_around_midnight_reserve_for_it_on_one_
     with pytest.raises(JobExistsError):
         owner.jobs.insert(job)
     assert owner.used == 0
-    # as one leaves it that is killed there
+    # a gateway that is killed at this point leaves only the reservation
     owner.jobs.budgets.reserve(job)
     owner.platform.ahead += 2 * LEFT_OVER
     assert owner.ask(50).budget
@@ -708,7 +708,7 @@ def test_a_node_that_knows_no_budgets_gets_no_such_crawl(owner: Owner) -> None:
     assert (owner.jobs.get(job.id).status, owner.platform.double.posted) == (JobStatus.PENDING, [])
 
 
-#: A user whose gateway or worker is killed at each of its writes, and who asks again, two minutes later each time.
+#: A user's gateway or worker is killed at each of its writes. The user asks again, two minutes later each time.
 STORY = """
 from datetime import UTC, datetime, timedelta
 from gateway.contract.records import ExitReport
@@ -761,7 +761,7 @@ def test_whoever_is_killed_at_whichever_write_the_day_is_neither_lost_nor_spent_
     killed_everywhere(tmp_path, points, STORY, uri, owner.key, beside=__file__)
     (day,) = database["budget_days"].find()
     ended = database["jobs"].count_documents({"settled": True})
-    # the first has taken all: who asks again gets nothing more
+    # the first job has used the whole budget, so the repeated requests got nothing
     assert (ended, day["used"], day["open"]) == (1, {"pages": BUDGET}, {})
 
 
@@ -773,7 +773,7 @@ def test_days_long_ago_are_forgotten(owner: Owner) -> None:
 
 
 def test_an_attempt_that_is_posted_again_may_take_what_it_might_before(owner: Owner) -> None:
-    """It showed no sign of life for some seconds: it was not begun, or is slow, and has not taken all."""
+    """An attempt without a sign of life is posted again: it was not begun, or is slow, and has pages left."""
     job = owner.ask(30)
     owner.run()
     for _ in range(2):

@@ -134,7 +134,7 @@ def test_whoever_ends_an_attempt_late_leaves_the_slot_of_the_next_one_alone(plat
     platform.ahead += timedelta(minutes=10)
     platform.heartbeat()
     platform.dispatch.fill()
-    # what a worker does that read the job before it was tried again
+    # this is what a worker does that read the job before the retry
     platform.holds.free(f"{job.id}-1", job.resources("n1"))
     assert platform.slots() == [f"{job.id}-2"]
 
@@ -178,7 +178,7 @@ def test_an_attempt_that_nobody_waits_for_is_let_go(platform: Platform) -> None:
 
 
 def run_to_their_ends(platform: Platform, jobs: list[Job]) -> None:
-    """Nothing is decided on them."""
+    """Run the jobs, and record how their attempts ended, without deciding on anything."""
     platform.heartbeat(slots=9)
     for job in jobs:
         platform.jobs.insert(job)
@@ -231,7 +231,7 @@ def test_of_many_that_end_at_once_all_end_though_there_is_time_for_one_decision_
 
     def decide(job: Job) -> Job | None:
         ended = really(job)
-        clock._DEADLINE.set(0.0)  # as long as MongoDB takes for it, all time of the block has passed
+        clock._DEADLINE.set(0.0)  # as if MongoDB had taken so long that the block's time is over
         return ended
 
     def settle_soon(*ended: Job) -> None:
@@ -272,7 +272,7 @@ def test_jobs_that_end_while_redis_is_away_are_settled_if_they_need_none_of_it(p
     )  # fmt: skip
     away.settle_soon(*filter(None, ends))
     assert [platform.jobs.get(job.id).settled for job in (good, bad, worse)] == [True, False, False]
-    # while Redis is silent, each question takes a second
+    # only one question: while Redis is silent, each takes a second
     assert asked == [bad.id]
     assert platform.slots() == []
     platform.sweeper.sweep()
@@ -315,7 +315,7 @@ def test_a_crawl_that_failed_just_before_its_cancellation_was_asked_for_is_cance
     assert (ended.status, ended.dead, ended.attempt) == (JobStatus.CANCELLED, False, 1)
 
 
-#: How attempts end, one after the other, and from which attempt's frontier on the next one may go on.
+#: Exit reports of attempts that were killed: without a frontier, with one, before they ran, and lost with their node.
 KILLED: dict[str, Any] = {"exit_code": None, "signal": 9, "report": None}
 LEFT_ONE, NEVER_RAN = {**KILLED, "can_go_on": True}, {**KILLED, "refused": "stale", "fault": "node"}
 LOST = {**KILLED, "lost": True}

@@ -1,4 +1,4 @@
-"""Whoever folds runs is killed before and after each write. The next one goes on, and readers see no difference."""
+"""A worker that folds runs is killed before and after each write. The next one goes on; readers see no difference."""
 
 from __future__ import annotations
 

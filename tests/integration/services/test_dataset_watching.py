@@ -39,7 +39,7 @@ class Watched:
         self.pausing = Pausing(jobs=platform.jobs, completion=platform.completion, waker=platform)
 
     def watch(self) -> RunWatch:
-        """Of a worker that has just begun."""
+        """The watch of a worker that has just started."""
         database, clock = self.platform.database, self.platform.clock
         return RunWatch(
             jobs=self.platform.sweeps, queue=FoldQueue(database, clock), items=ItemStore(database),

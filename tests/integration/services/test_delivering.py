@@ -1,4 +1,4 @@
-"""Who is told of a job's end, by whom, and how often: the queue of calls, its shares, its leases and its end."""
+"""Who is told of a job's end, and how often: the queue of calls, its shares, its leases and its close."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LEASE = timedelta(seconds=CALL_SECONDS + LEASE_SLACK)
 
 
 class Remembering:
-    """Stands for the world outside, which fails as often as it is told."""
+    """Stands for all receivers. Remembers the calls; the first `failures` of them fail."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
@@ -69,7 +69,7 @@ Call = Callable[[OutgoingCaller], Webhooks]
 
 @pytest.fixture
 def call(platform: Platform) -> Iterator[Call]:
-    """Has what is due called, from here on. As many may do so as a test wants."""
+    """Makes the calls that are due, with a given caller. Each caller is a worker of its own."""
     made: dict[int, Webhooks] = {}
 
     def look(caller: OutgoingCaller) -> Webhooks:
@@ -100,7 +100,7 @@ def calls_of(platform: Platform, job: Job) -> dict[str, Delivery]:
 
 
 def wait_until_over(platform: Platform, *jobs: Job) -> None:
-    """Until no call of these jobs is to come."""
+    """Wait until no more calls of these jobs are to come."""
 
     def over(job: Job) -> bool:
         made = calls_of(platform, job)
@@ -110,7 +110,7 @@ def wait_until_over(platform: Platform, *jobs: Job) -> None:
 
 
 def wait_for_failures(platform: Platform, job: Job, count: int) -> list[Delivery]:
-    """Until this many tries of each of its calls have failed; those that may be repeated."""
+    """Wait until each delivery of the job that has not succeeded was tried so often. Returns these deliveries."""
 
     def failed() -> list[Delivery] | None:
         made = [one for one in calls_of(platform, job).values() if one.state is not DeliveryState.DELIVERED]
@@ -155,11 +155,11 @@ def test_a_webhook_that_fails_is_called_again_later_and_given_up_in_the_end(plat
         for one in made if delay else ():
             assert one.due_at is not None
             assert 0.9 < (one.due_at - platform.clock()).total_seconds() / delay < 1 + SPREAD
-        # nothing is due before
+        # nothing is due yet: this look makes no call
         call(world)
         platform.ahead += timedelta(seconds=delay * (1 + SPREAD))
     assert {one.state for one in made} == {DeliveryState.FAILED}
-    # the only one who looks now: what it finds is all that is due
+    # nothing but the new call is due
     ended(platform, "http://c.example/")
     call(world)
     wait_for_calls(world, 2 * len(DELAYS) + 3)
@@ -238,7 +238,7 @@ def test_who_dies_in_the_midst_of_a_call_is_followed_once_its_lease_lapses(platf
     job, world = ended(platform, "http://a.example/"), Remembering()
     made = of_webhook(job, "http://a.example/", platform.clock())
     platform.deliveries.add([made])
-    # the first has begun, and is never heard of again
+    # a first worker has begun the call, and dies
     assert platform.deliveries.claim(made.id, platform.clock() + LEASE) is not None
     call(world)
     other = ended(platform, "http://b.example/")
@@ -259,7 +259,7 @@ def test_what_was_delivered_after_the_lease_lapsed_counts_all_the_same(platform:
     again = platform.deliveries.claim(made.id, platform.clock() + LEASE)
     assert again is not None
     said = DeliveryTry(at=platform.clock(), seconds=1)
-    # that it has failed is the other's business
+    # a late failure does not count, because another worker has the delivery
     platform.deliveries.note(slow, DeliveryState.FAILED, None, said)
     assert platform.deliveries.get(made.id) == again
     platform.deliveries.note(slow, DeliveryState.DELIVERED, None, said)
@@ -319,7 +319,7 @@ def test_a_job_is_announced_once_however_many_do_so_at_once(platform: Platform) 
     first, second = platform.announcing(), platform.announcing()
     read = platform.jobs.to_announce("", 10)
     first.look()
-    # the other has read it before, and adds nothing; a signal since then is kept
+    # the second has read the job before that, and adds nothing; a signal that came since is kept
     platform.jobs.add_webhook(job.id, "http://late.example/")
     platform.jobs.announced(read)
     assert [signal.url for signal in platform.jobs.get(job.id).signals] == ["http://late.example/"]
@@ -346,7 +346,7 @@ def test_a_signal_that_a_full_list_gets_meanwhile_is_announced_next(platform: Pl
 
 
 def test_what_follows_the_end_calls_no_webhook_once_more(platform: Platform) -> None:
-    """Its delivery may have been given up, and forgotten, before a dataset takes the run up."""
+    """The webhook's delivery may be deleted before a dataset folds the run: that makes no second delivery."""
     job = ended(platform, "http://gone.example/")
     platform.announcing().look()
     platform.deliveries.delete_of(job_ids=[job.id], limit=9)
@@ -438,7 +438,7 @@ def test_slow_receivers_of_one_user_keep_nobody_elses_waiting(platform: Platform
             job = ended(platform, quick.url(f"/{user}"), user_id=user)
             call(caller)
             wait_until_over(platform, job)
-        # nobody waited for a call that comes to nothing
+        # no quick receiver had to wait until a slow call timed out
         assert time.monotonic() - began < webhook_caller.CALL_SECONDS
         assert (sorted(quick.paths()), slow.most_open) == (["/bob", "/cy", "/dee"], USER_CALLS)
 
@@ -449,7 +449,7 @@ def test_a_slow_host_is_left_room_for_others_who_call_it(platform: Platform, cal
             ended(platform, slow.url(), user_id="greedy")
         call(caller := WebhookCaller(LOOPBACK))
         wait_until(lambda: slow.open == HOST_CALLS // 2, what="half of what a host may have")
-        # the same host; and the same user, elsewhere
+        # one job calls the same host, and one of the same user calls another host
         jobs = [ended(platform, quick.url(), user_id="bob"), ended(platform, quick.url(host="127.0.0.2"))]
         call(caller)
         for job in jobs:
@@ -500,7 +500,7 @@ def test_messages_by_apprise_never_wait_for_a_process_behind_those_of_another_us
     while shares.admits("greedy", SEALED_HOST):
         shares.take("greedy", SEALED_HOST)
         taken += 1
-    # another process is free, and all that begin have one
+    # half of the processes are left for other users
     assert (taken, shares.admits("bob", SEALED_HOST)) == (PROCESSES // 2, True)
     assert shares.admits("greedy", "elsewhere.example")
 
@@ -517,7 +517,7 @@ def test_what_is_given_back_is_free_again() -> None:
 def test_a_worker_stops_at_once_with_calls_under_way_and_they_are_made_again(
     platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # it does not have to be used up
+    # a long time to wait for the loop, to see that closing does not need it
     monkeypatch.setattr(delivering, "PARTING", 60)
     with Receiver(receivers.never) as slow:
         job = ended(platform, slow.url())
@@ -526,7 +526,7 @@ def test_a_worker_stops_at_once_with_calls_under_way_and_they_are_made_again(
         began = time.monotonic()
         stopped.close()
         assert time.monotonic() - began < webhook_caller.CALL_SECONDS
-        # asked again by a task that was still under way
+        # a task that was still under way asks the closed worker to look
         stopped.look()
         slow.behaviour = answer()
         platform.ahead += LEASE
@@ -549,7 +549,9 @@ def test_calls_of_a_user_with_a_secret_are_signed_with_it(platform: Platform, ca
 
 
 def at_any_time(secret: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-    """The headers, whose signature is right for their time, as of now: a receiver takes no call of long ago."""
+    """The headers, signed anew for the present time, because a receiver refuses old calls. Their own signature is
+    checked first.
+    """
     sent = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
     assert headers["webhook-signature"] == Webhook(secret).sign(headers["webhook-id"], sent, body.decode())
     return dict(signed_headers(headers["webhook-id"], datetime.now(UTC), body, [secret]))

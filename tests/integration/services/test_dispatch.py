@@ -93,7 +93,7 @@ def test_jobs_whose_answers_are_missing_do_not_lock_each_other_out_of_a_full_nod
         platform.dispatch.fill()
         platform.ahead += timedelta(seconds=3)
         platform.heartbeat(slots=2)
-        # as when two workers hand over at the same time
+        # forget the failure, so that the next job is posted, too, as when two workers post at the same time
         platform.nodes.succeeded("n1", platform.clock())
     platform.double.mode = "ok"
     platform.ahead += timedelta(minutes=1)
@@ -264,7 +264,7 @@ def test_a_worker_that_died_after_the_node_accepted_is_made_up_for_by_the_next(p
     platform.heartbeat()
     (job,) = submitted(platform)
     platform.dispatch.fill()
-    # as the dead worker left it: placed and posted, not recorded
+    # as the dead worker left the job: assigned and posted, but not recorded as running
     platform.database["jobs"].update_one({"_id": job.id}, {"$set": {"status": "pending"}, "$unset": {"attempts": ""}})
     left = {"attempt": 1, "node": "n1", "token": "its", "until": platform.clock()}
     platform.database["jobs"].update_one(
@@ -294,7 +294,7 @@ def test_a_node_that_failed_rests_before_it_is_offered_more(platform: Platform) 
     platform.double.mode = "broken"
     submitted(platform, 2)
     assert platform.dispatch.fill() == 0
-    # it did not answer the question that comes before, so nothing was risked
+    # the node did not answer the probe before the post, so no job was risked
     assert (len(platform.double.probes), platform.double.posted) == (1, [])
 
 
@@ -341,7 +341,7 @@ def test_a_node_that_refuses_for_ever_what_it_may_have_taken_gets_rid_of_the_job
         platform.reconcile()
         platform.dispatch.fill()
     second = platform.jobs.get(job.id)
-    # refused by the time that the first attempt was given up, each at most once in ten seconds
+    # the first attempt was given up, and the node has refused the next ones since
     assert (second.attempt, second.dispatch_failures) > (1, 0)
     assert (second.status, second.assignment, platform.slots()) == (JobStatus.PENDING, None, [])
     platform.double.mode = "ok"
@@ -351,7 +351,7 @@ def test_a_node_that_refuses_for_ever_what_it_may_have_taken_gets_rid_of_the_job
 
 
 def test_a_node_that_has_a_folder_of_an_attempt_that_it_never_took_is_not_asked_for_ever(platform: Platform) -> None:
-    """It was killed while it took the attempt."""
+    """The node was killed while it took the attempt."""
     platform.heartbeat()
     platform.double.mode = "lost"
     (job,) = submitted(platform)
@@ -414,7 +414,7 @@ def test_a_job_whose_partition_cannot_be_read_keeps_no_other_from_its_node(platf
     platform.heartbeat(slots=9)
     (first,) = submitted(platform)
     assert platform.dispatch.fill() == 1
-    # several that fit nowhere, so that a look goes past them to the one that cannot be read
+    # several jobs that fit nowhere, so that a look goes past them to the job that cannot be read
     for project in "aaaaab":
         spec = first.spec.model_copy(update={"project": project, "version": "1"})
         (poison,) = submitted(platform, spec=spec)
@@ -442,7 +442,7 @@ def test_a_job_that_can_neither_be_read_nor_set_aside_keeps_no_other_from_its_no
 def test_a_store_that_hangs_while_a_job_goes_elsewhere_keeps_no_other_from_its_start(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job waits behind a post that hangs; the step that gives it back must not be waited for."""
+    """The job waits behind a post that hangs. The look must not wait for the step that gives the job back."""
     monkeypatch.setattr("gateway.dispatch.dispatcher.PATIENCE", 0.0)
     over = Event()
     monkeypatch.setattr(platform.queue, "release", lambda *_, **__: over.wait(60))
@@ -472,7 +472,7 @@ def test_thousands_past_their_backoff_keep_no_other_user_from_a_retry(platform: 
     platform.database["jobs"].insert_many(documents)
     (other,) = submitted(platform, user_id="bob", not_before=due + timedelta(seconds=1))
     platform.ahead += timedelta(seconds=5)
-    # on a busy machine the time of a round can end before all of them; the next round goes on with the others
+    # on a busy machine a round's time can be over before it has seen all jobs; the next round takes the rest
     for _ in range(3):
         platform.ahead += timedelta(seconds=OVERDUE_SECONDS)
         platform.heartbeat()
@@ -494,7 +494,7 @@ def test_every_job_that_waits_says_why_whatever_it_said_before(
     lacking = submitted(platform, 3, spec=spec, waiting_reason=before)
     waiting = submitted(platform, 6, waiting_reason=before)
     assert platform.dispatch.fill() == 1
-    # one run for each user's jobs with the same requirements, and one that finds no more
+    # one run for each group of jobs with the same user and requirements, and one that finds no more
     for _ in range(3):
         platform.explain()
     found = [job for job in map(platform.jobs.get, (job.id for job in waiting)) if job.status is JobStatus.PENDING]
@@ -506,7 +506,7 @@ def test_what_was_meant_for_one_machine_is_not_posted_to_the_next_of_its_name(pl
     job = make_job()
     platform.jobs.insert(job)
     platform.heartbeat()
-    # the first has the name
+    # the first machine has the name
     known = {"url": platform.double.url, "max_slots": 2, "alive": (), "present": ()}
     platform.nodes.heartbeat("n1", **known, beating_since=platform.clock(), instance="first")
     assert platform.dispatch.fill() == 1

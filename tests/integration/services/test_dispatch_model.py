@@ -1,5 +1,5 @@
-"""The loop and the nodes' tasks under what hypothesis thinks of: nodes that hang, refuse, lose answers and die,
-stores that raise before or after they have written, and messages that never come.
+"""The dispatcher's loop and its tasks of nodes, in situations that hypothesis finds: nodes that hang, refuse, lose
+answers and die, stores that raise before or after they have written, and messages that never come.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from gateway.jobs.job import JobStatus
 
 SLOTS = 2
 NODES = ("n1", "n2", "n3")
-#: `swallow`: it takes no order and does not answer, but says so; `mute`: it does not answer, and has taken it.
+#: `swallow`: the node does not answer a post, and has not taken the attempt; `mute`: it does not answer, but has
+#: taken the attempt.
 MODES = ("ok", "refuse", "full", "lost", "vanish", "hang", "broken", "swallow", "mute")
-#: Steps of a worker that a store fails once.
+#: Calls of stores, one of which fails once.
 CALLS = (
     *(
         "jobs.mark_running",
@@ -54,7 +55,7 @@ class Post(NamedTuple):
 
 
 class Worker(RuleBasedStateMachine):
-    """What one worker does, and at the end, with all well again, finishes."""
+    """One worker, which finishes all jobs in the end, when all stores and nodes are well again."""
 
     platform: Platform
     redis_url: ClassVar[str]
@@ -66,7 +67,7 @@ class Worker(RuleBasedStateMachine):
             self.platform.database[name].delete_many({})
         self.platform = PlatformAtHand(self.redis_url, self.doubles["n1"], self.platform.database)
         self.made: list[str] = []
-        #: Of each attempt, by its name.
+        #: The posts of each attempt, by its name.
         self.posts: defaultdict[str, list[Post]] = defaultdict(list)
         self.ended: dict[str, datetime] = {}
         self.seen = dict.fromkeys(NODES, 0)
@@ -78,7 +79,7 @@ class Worker(RuleBasedStateMachine):
             double.taken, double.barred = set(), set()
         self.beat()
 
-    # --- what happens around it
+    # --- rules: what happens around the worker
 
     @rule(count=st.integers(1, 3))
     def crawls_are_asked_for(self, count: int) -> None:
@@ -121,11 +122,11 @@ class Worker(RuleBasedStateMachine):
             report = SpiderReport(finish_reason="finished", progress=Progress(completed_pages=1), ended_at=now)
             facts = ExitReport(attempt=attempt.attempt, exit_code=0, ended_at=now, report=report)
             self.platform.completion.record_exit(attempt, facts, 0)
-            # what a store's failure leaves undone here is the sweep's to do
+            # the sweep does what a store's failure leaves undone here
             with suppress(AutoReconnect):
                 self.platform.completion.conclude(attempt.job_id)
 
-    # --- what it does
+    # --- rules: what the worker does
 
     @rule(is_told=st.booleans())
     def it_looks(self, is_told: bool) -> None:  # noqa: FBT001 - as hypothesis calls it
@@ -139,7 +140,7 @@ class Worker(RuleBasedStateMachine):
             self.check_nobody_waits_in_vain()
 
     def look(self, *names: str) -> None:
-        # the loop would look again
+        # after an error, the real loop looks again
         with suppress(AutoReconnect):
             self.platform.dispatch.fill(*names)
         self.platform.dispatch.wait()
@@ -167,7 +168,7 @@ class Worker(RuleBasedStateMachine):
                 assert is_over or not post.arrived, (name, posts, before)
 
     def check_nobody_waits_in_vain(self) -> None:
-        # what a look has taken before it failed, the sweep frees
+        # without the jobs whose holds a failed look has left: the sweep frees these holds
         taken = {attempt for attempts in self.platform.held().values() for attempt in attempts}
         found = self.platform.database["jobs"].find({"status": "pending", "lane": {"$exists": True}})
         waiting = [job["_id"] for job in found if str(AttemptId(job["_id"], job["attempt"] + 1)) not in taken]
@@ -181,7 +182,7 @@ class Worker(RuleBasedStateMachine):
         assert not (waiting and free), (waiting, free)
 
     def teardown(self) -> None:
-        """Once all is well again all crawls end, nothing is held, and no task is left."""
+        """When all is well again, all crawls end, nothing is held, and no task is left."""
         FAILING.clear()
         self.dead.clear()
         for double in self.doubles.values():
@@ -204,7 +205,7 @@ class Worker(RuleBasedStateMachine):
     # --- the nodes
 
     def beat(self) -> None:
-        """All that live say what they have."""
+        """All nodes that live report their attempts."""
         self.note_posts()
         for name in set(NODES) - self.dead:
             present = [

@@ -1,4 +1,4 @@
-"""Who is brought which egg, and what follows when it is not taken."""
+"""Which node is brought which egg, and what follows if the node does not take it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EGG = Egg("shop", "1.0")
 
 
 class Eggs:
-    """The platform, and what brings eggs."""
+    """The platform, and its parts that bring eggs to nodes."""
 
     def __init__(self, platform: Platform, folder: Path) -> None:
         self.platform, self.folder = platform, folder
@@ -67,7 +67,7 @@ class Eggs:
         return job
 
     def wanted(self) -> list[str]:
-        """Nodes that this look has an egg brought to."""
+        """The nodes to which this look wants the egg to be brought."""
         self.platform.ahead += timedelta(seconds=3)
         found = list(self.watch.wanted(self.delivery.may_have))
         assert all(one.egg == EGG for one in found)

@@ -1,4 +1,4 @@
-"""An egg's whole life, with whoever deals with it killed wherever he writes: the next one finishes what he left."""
+"""An egg's whole life. Each process that handles it is killed wherever it writes; the next one finishes its work."""
 
 from __future__ import annotations
 

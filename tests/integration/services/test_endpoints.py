@@ -1,4 +1,4 @@
-"""What endpoints are told of: which events, of whose crawls, signed by what, and when they are called no more."""
+"""What endpoints are told of: which events, of whose crawls, with which signature, and when they are disabled."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Look = Callable[[], Webhooks]
 
 @pytest.fixture
 def look(platform: Platform) -> Iterator[Look]:
-    """Has what is due called, by one worker."""
+    """Makes the calls that are due, by one worker."""
     worker = platform.webhooks(WebhookCaller(LOOPBACK))
 
     def once() -> Webhooks:
@@ -83,7 +83,7 @@ def end(platform: Platform, outcome: Outcome = DONE, **fields: Any) -> Job:
 
 
 def told(platform: Platform, endpoint: Endpoint) -> list[Delivery]:
-    """All that it is told of, the oldest first."""
+    """All deliveries to the endpoint, the oldest first."""
     platform.announcing().look()
     return platform.deliveries.page([{"endpoint_id": endpoint.id}], 100, None)[0][::-1]
 
@@ -116,14 +116,14 @@ def test_it_is_told_of_every_turn_of_a_job_in_the_order_of_its_numbers(platform:
 
 
 def test_a_job_that_ends_is_in_the_daily_sums_as_soon_as_it_is_announced(platform: Platform) -> None:
-    """Also if nobody listens, and once, however much happens to it afterwards."""
+    """The job counts even if nobody listens, and once, whatever happens to it afterwards."""
     job = end(platform, BROKEN)
     for url in (None, "http://b.example/"):
         if url is not None:
             platform.jobs.add_webhook(job.id, url)
         assert not platform.announcing().look()
     assert (sums(platform).runs, sums(platform).failed) == ({"error": 1}, 1)
-    # its start is told of only now: the figures of what has ended stay as they are
+    # its start is reported only now: the figures of an ended job stay as they are
     assert platform.jobs.record_started(job.id, 1, platform.clock())
     assert platform.jobs.get(job.id).started_at is None
     assert platform.jobs.get(job.id).attempts["1"].started_at is not None
@@ -204,7 +204,7 @@ def test_it_is_told_of_what_a_run_has_changed_and_of_one_that_is_held(platform: 
     same = {"state": RunState.PUBLISHED, "counts": RunCounts(items=9, same=9), "last_seq": 12}
     for run in (changed, same, {"state": RunState.HELD, "message": "half of it is gone"}):
         job = end(platform, spec=spec)
-        for _ in range(2):  # a worker that got no answer does it again
+        for _ in range(2):  # a worker that got no answer repeats the write
             queue.done(job.id, signal=signal_of(DatasetRun(job_id=job.id, **facts, **run), job))
     made = {one.type: json.loads(one.body) for one in told(platform, endpoint)}
     assert made.keys() == {"dataset.changed", "run.held"}
@@ -255,10 +255,10 @@ def test_it_is_told_of_occurrences_that_did_not_run(platform: Platform) -> None:
             ]
         )
     ]
-    # one beat took it for skipped, and another one ran it in time
+    # one beat recorded the occurrence as skipped, and another one ran it in time
     skipped = entries[0].model_copy(update={"job_id": "9" * 32})
     ran = skipped.model_copy(update={"kind": LedgerKind.FIRED, "late_by_seconds": 0.5, "announce_due": None})
-    for _ in range(2):  # by a beat that got no answer
+    for _ in range(2):  # a beat that got no answer repeats the write
         ledger.record([*entries, skipped])
         ledger.record([ran])
         assert types(platform, endpoint) == ["schedule.late", "schedule.missed", "schedule.skipped"]
@@ -335,7 +335,7 @@ def test_of_many_running_jobs_each_is_told_and_what_waits_for_an_endpoint_is_bou
     worker = platform.batches()
 
     def told_of() -> list[str | None]:
-        for _ in range(3):  # two at a time
+        for _ in range(3):  # a look takes two jobs
             worker.look()
             platform.ahead += timedelta(seconds=1)
         return [one.job_id for one in told(platform, asking)]
@@ -400,12 +400,12 @@ def test_admins_are_told_once_of_each_version_that_is_live(platform: Platform) -
 
     versions.change("shop", lambda known: known.with_deployed("1.0"))
     assert live() == ["1.0"]
-    # the same content is deployed again, by somebody who got no answer
+    # somebody who got no answer deploys the same content again
     versions.change("shop", lambda known: known.with_deployed("1.0"))
     assert live() == ["1.0"]
     versions.change("shop", lambda known: known.with_deployed("1.0", other_content=True))
     assert live() == ["1.0"] * 2
-    # nobody has looked in between
+    # two deployments without an announcement in between are announced once
     versions.change("shop", lambda known: known.with_deployed("2.0"))
     versions.change("shop", lambda known: known.with_deployed("2.0"))
     assert sorted(live()) == ["1.0", "1.0", "2.0"]
@@ -453,7 +453,7 @@ def test_its_calls_are_signed_with_its_own_secret_also_while_that_is_exchanged(
 def test_one_whose_secret_is_gone_is_not_called_unsigned(platform: Platform, look: Look) -> None:
     with Receiver(answer()) as receiver:
         endpoint = make(platform, receiver.url())
-        # as if it were deleted at this moment
+        # as if the endpoint were deleted at this moment
         platform.webhook_secrets.forget(secret_name(endpoint.id))
         end(platform)
         look()
@@ -496,7 +496,7 @@ def test_what_it_was_not_told_while_it_was_paused_is_sent_on_request(platform: P
         look()
         wait_for(platform, active, DeliveryState.DELIVERED)
         assert platform.endpoints.again({"endpoint_id": endpoint.id}, missing=True) == 0
-        # what it has got is sent only to who asks for it by name, or by time
+        # deliveries that have succeeded are sent again only if asked for by id or by time
         since = platform.clock() - timedelta(minutes=1)
         assert platform.endpoints.again({"endpoint_id": endpoint.id}, since=since) == 1
         wait_until(lambda: look() and len(receiver.calls) == 2, what="one more call")
@@ -540,7 +540,7 @@ def test_410_disables_it_and_the_users_others_are_told(platform: Platform, look:
 def test_the_others_are_told_each_time_that_it_is_disabled(platform: Platform) -> None:
     endpoint, other = make(platform, "http://a.example/"), make(platform, "http://b.example/")
     for _ in range(2):
-        for _ in range(2):  # a worker that dies after it has told them does it again
+        for _ in range(2):  # a worker that dies after it has told the others is repeated
             platform.endpoints.called(endpoint, "answered 410", is_last=True)
         platform.endpoints.change(platform.endpoints.get(endpoint.id), {"paused": False})
         platform.ahead += timedelta(seconds=1)
@@ -592,7 +592,7 @@ def test_days_of_nothing_but_failures_disable_it_and_one_success_in_between_does
     platform.ahead += timedelta(hours=2)
     given_up = called("answered 503")
     assert given_up.disabled_reason == "every call has failed for 5 days, the last: answered 503"
-    # it stays as it is
+    # a further failure changes nothing
     assert called("answered 500") == given_up
 
 

@@ -1,4 +1,4 @@
-"""Of jobs that exclude each other one runs at a time, whatever happens: on a real server, with a double as node."""
+"""Of jobs that exclude each other, only one runs at a time: with a real MongoDB, and a double of the node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def submitted(platform: Platform, count: int = 1, **fields: object) -> list[Job]
 
 
 def ends(platform: Platform, job: Job, reason: str = "finished", pages: int = 1) -> Job:
-    """Its node says that its running attempt has ended so, and a worker hears of it."""
+    """The node reports that the running attempt has ended for this reason, and a worker concludes it."""
     attempt = platform.jobs.get(job.id).attempt
     report = SpiderReport(
         finish_reason=reason,
@@ -183,7 +183,7 @@ def test_a_job_that_gets_no_slot_gives_back_what_it_took(platform: Platform) -> 
     first, second = submitted(platform, 2, priority=1)
     choice = NodeChoice(platform.nodes.all(), platform.clock(), DEAD_AFTER, frozenset())
     planned = platform.dispatch._plan(choice, platform.fair.look())
-    # another worker is quicker to the slot, and meanwhile somebody is blocked by the site
+    # meanwhile another worker takes the slot, and the second job is blocked because of the site
     assert platform.take("node:n1", f"{'f' * 32}-1", 1)
     platform.queue.block(second.id, WaitingReason.SITE_BUSY)
     taken, tried = platform.dispatch._take(planned)

@@ -1,4 +1,4 @@
-"""An export whose writer is killed wherever it writes, or in the middle: the next one ends it."""
+"""An export whose writer is killed at each write, or in the middle of a file: the next writer finishes it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_file_leaves_no_success(tmp_p
         assert process.stdout is not None
         assert process.stdout.readline() == b"in the middle\n"
         process.kill()
-    # some of it was written, and none of it where readers look
+    # part of the export was written, but not where readers look
     assert [path for path in folder.rglob("*") if path.is_file()]
     assert {path.name for path in folder.iterdir()} == {"out"}
     assert {path.name for path in (folder / "out").iterdir()} == {"_temporary"}

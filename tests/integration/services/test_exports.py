@@ -127,7 +127,7 @@ def test_a_try_takes_no_file_of_another_one_for_its_own(
         raise OSError("killed")
 
     def overtaken(*names: Any) -> None:
-        """Another try has sent its file, too, and is killed."""
+        """Meanwhile another try writes its file, too, and is killed before it moves the file."""
         monkeypatch.setattr(writer, "_move", die)
         with pytest.raises(OSError, match="killed"):
             writer.write("ann", order("jsonl"), Fewer())
@@ -155,7 +155,7 @@ def test_a_run_tells_its_counts_and_its_place_in_the_dataset(writer: ExportWrite
 
 @pytest.fixture
 def bucket(s3: StoreProcess, writer: ExportWriter, monkeypatch: pytest.MonkeyPatch) -> S3Store:
-    """That `writer` can write to: the credentials are the process's."""
+    """A bucket that `writer` can write to. The credentials come from the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     writer._access = FilesPlace("", str(s3), "us-east-1")
@@ -166,12 +166,12 @@ def bucket(s3: StoreProcess, writer: ExportWriter, monkeypatch: pytest.MonkeyPat
 
 
 class Large:
-    """Twelve megabytes, which are several parts of an upload."""
+    """Rows of twelve megabytes, so that the upload has several parts."""
 
     run = ExportedRun("7" * 32, MOMENT)
 
     def rows(self, what: ExportWhat) -> Iterator[dict[str, Any]]:
-        # what cannot be compressed
+        # random, so that it cannot be compressed
         return ({"n": number, "text": os.urandom(5000).hex()} for number in range(1200))
 
 

@@ -1,4 +1,4 @@
-"""Who goes next, of users of whom each has more than there is room for."""
+"""Whose job is next, if each user has more jobs than there are slots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ jobs_of_users = st.lists(
 
 
 class Queue:
-    """Waiting jobs and as many slots, without nodes."""
+    """Waiting jobs, whose holds are taken and freed without nodes."""
 
     def __init__(self, database: Any, made: Sequence[tuple[str, int, int]]) -> None:
         self.documents = database["jobs"]
@@ -77,7 +77,7 @@ def documents(mongo_uri: str) -> Iterator[Any]:
 
 @pytest.fixture
 def looks(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every look for the best of a partition, or of several."""
+    """Collects every look for the best job of a partition, or of several."""
     seen: list[Any] = []
     for name in ("_first", "best"):
         method = getattr(platform.queue, name)
@@ -148,7 +148,7 @@ def test_slots_that_become_free_one_by_one_do_not_cost_a_look_at_every_lane_each
         assert platform.dispatch.fill() == 1
     running = Counter(job["user_id"] for job in platform.database["jobs"].find({"status": JobStatus.RUNNING}))
     assert sorted(running.values()) == [1] * 10 + [2] * 10
-    # one each, and the first 20; again if it took longer than what was found is good for
+    # about one look for each dispatch and 20 at first; more on a slow machine, because what was found expires
     assert len(looks) < 150
 
 

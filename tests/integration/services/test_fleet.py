@@ -1,4 +1,4 @@
-"""What many nodes cost: the number of commands does not depend on how many there are."""
+"""The number of commands to MongoDB does not depend on the number of nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FEW, MANY = 2, 12
 
 
 class Asked(CommandListener):
-    """Counts the commands by their name and collection."""
+    """Counts the commands by name and collection."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -61,7 +61,7 @@ def database(databases: Databases, asked: Asked) -> Iterator[Any]:
 
 
 def failing_nodes(platform: Platform, numbers: range) -> None:
-    """Each has failed, and runs an attempt that is to prove that it is well again."""
+    """Make nodes that have failed, each with one running attempt that is to show whether the node works again."""
     for number in numbers:
         name = f"n{number}"
         platform.heartbeat(name)
@@ -91,7 +91,7 @@ def test_a_look_at_nodes_of_which_all_have_failed_takes_as_many_commands_for_man
 
 
 def paused_at_sites(platform: Platform, numbers: range) -> None:
-    """Each keeps its site."""
+    """Make paused jobs, each of which keeps its site."""
     for number in numbers:
         site = f"site:{number}"
         (job,) = submitted(platform, exclusive=site, status=JobStatus.PAUSED, attempt=1)
@@ -116,7 +116,7 @@ def test_paused_crawls_that_keep_their_sites_cost_as_many_commands_for_many_as_f
 def test_whether_a_node_has_rested_enough_is_told_without_a_query(platform: Platform, asked: Asked) -> None:
     failing_nodes(platform, range(MANY))
     platform.ahead += timedelta(seconds=1)
-    # so it rests for longer than the time after which only another node that is up keeps it from a probe
+    # the second failure makes the rest longer than 3 s: after that, only another node that is up delays the probe
     health = NodeHealth(platform.nodes, platform.clock)
     health.failed("n0", "it broke again", platform.clock())
     platform.ahead += timedelta(seconds=3)
@@ -126,7 +126,7 @@ def test_whether_a_node_has_rested_enough_is_told_without_a_query(platform: Plat
     may_be_probed: list[bool] = []
     assert not asked.during(lambda: may_be_probed.append(health.may_be_probed(resting, nodes)))
     assert may_be_probed == [False]
-    # one that gets no work does not stand in for it
+    # a node that is drained does not count as another node that is up
     platform.nodes.drain("well")
     assert health.may_be_probed(resting, platform.nodes.all())
 
@@ -161,7 +161,7 @@ def test_looks_in_quick_succession_read_the_nodes_once_and_their_free_slots_each
     (job,) = submitted(platform)
     assert platform.take(node_resource("n1"), str(AttemptId(job.id, 1)))
     assert {found.id: found.used_slots for found in nodes.lately() if found.used_slots} == {"n1": 1}
-    # what this process has written of a node it sees at once, and what others have, a moment later
+    # a process sees at once what it has written itself, and a moment later what others have written
     assert nodes.drain("n1") is not None
     assert ("find", "nodes") in asked.during(nodes.lately)
     assert platform.nodes.drain("n2") is not None

@@ -1,4 +1,4 @@
-"""A worker that stood still for too long: whatever it writes, frees or decides then is not its to say any more."""
+"""A worker that stood still for too long: what it writes, frees or decides after that has no effect any more."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_worker_that_sleeps_after_its_assignment_keeps_what_it_holds(
     platform.reconcile()
     assert platform.held() == {"node:n1": [f"{job.id}-1"], f"user:{job.user_id}": [f"{job.id}-1"]}
     assert platform.dispatch.fill() == 1
-    # it wakes up, and posts what another worker has posted
+    # the first worker wakes up, and posts the attempt that another worker has posted already
     assigned[0].carry_out()
     assert len(platform.double.posted) == 2
     assert set(platform.double.posted) == {f"{job.id}-1"}
@@ -115,7 +115,7 @@ def test_a_worker_that_sleeps_before_it_sees_what_it_has_assigned_takes_nothing_
     assign = platform.queue._assign
 
     def slow(wanted: Any) -> int:
-        # not all of them wait still, so that it has to look which it has got
+        # one of the jobs does not wait any more, so the worker has to look which ones it has got
         platform.database["jobs"].update_one({"_id": gone.id}, {"$unset": {"lane": ""}})
         matched = assign(wanted)
         platform.ahead = other.ahead = PAUSE

@@ -1,4 +1,6 @@
-"""Workers and beats, killed wherever a hold is taken, waited for or freed: never too many at once, none forgotten."""
+"""Workers and beats are killed wherever a hold is taken, waited for or freed. There are never too many holds of a
+resource, and none is left.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that get no work though they are there: drained, not listed, hung, or back from a rest."""
+"""Nodes that are there but get no work: drained, not listed, hung, or back from a rest."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_job_says_why_it_waits_where_a_node_was_drained_since_it_was_read(
     with monkeypatch.context() as slow:
         slow.setattr("gateway.nodes.store.KEPT", timedelta(hours=1))
         assert platform.dispatch.fill() == 1
-        # by another process
+        # another process drains the node
         assert NodeStore(platform.database, platform.clock).drain("n1") is not None
         (waits,) = submitted(platform)
         assert platform.dispatch.fill() == 0
@@ -142,7 +142,7 @@ def test_an_attempt_that_a_node_accepts_and_never_starts_goes_elsewhere(platform
 
 
 def test_an_attempt_whose_answer_is_missing_leaves_a_node_that_has_not_got_it(platform: Platform) -> None:
-    """Scrapyd is gone for good, but its tailer lives and says what is there."""
+    """The node's Scrapyd is gone for good, but its tailer lives and reports which attempts are there."""
     platform.heartbeat()
     platform.double.mode = "lost"
     (job,) = submitted(platform)
@@ -169,7 +169,7 @@ def test_jobs_that_wait_beside_a_free_slot_are_told_unless_something_is_started(
     later(platform, 60)
     assert idle.check(platform.nodes.all()).ok
     later(platform, 6)
-    # nobody dispatches
+    # no worker dispatches
     told = idle.check(platform.nodes.all())
     assert (told.status, told.message.split()[0]) == ("down", "3")
     assert platform.dispatch.fill() == 2
@@ -186,7 +186,7 @@ def test_jobs_that_wait_beside_a_free_slot_are_told_unless_something_is_started(
 
 @pytest.fixture
 def hung() -> Iterator[str]:
-    """A door behind which nobody ever answers."""
+    """The URL of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 

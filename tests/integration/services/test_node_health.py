@@ -1,4 +1,4 @@
-"""A node that fails us: how long it rests, how it returns, and how little of the queue it costs."""
+"""A node that fails: how long it rests, how it returns, and how few jobs it costs."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_a_node_that_fails_rests_for_twice_as_long_each_time_and_returns_by_a_pr
         assert len(platform.double.probes) == failures
         later(platform, 1)
         platform.dispatch.fill()
-        # nobody's job was risked to find out
+        # a probe found out, without a job
         assert len(platform.double.probes) == failures + 1
         assert len(platform.double.posted) == posted
-    # nothing is lost by asking one again that does not answer
+    # a node that does not answer is probed more often, because that costs nothing
     longest = 300 if mode == "shut" else 30
     assert rests == [min(longest, seconds) for seconds in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)]
     platform.double.mode = "ok"
@@ -71,7 +71,7 @@ def test_a_success_makes_up_for_all_failures(platform: Platform) -> None:
     platform.dispatch.fill()
     platform.double.mode = "ok"
     later(platform, 60)
-    # one at a time, until one has run
+    # after a failure only one job at a time, until one has ended well
     assert platform.dispatch.fill() == 1
     assert node(platform).failures == 1
     (running,) = running_on(platform, jobs, "n1")
@@ -181,7 +181,7 @@ def test_what_a_node_refuses_for_reasons_of_its_own_runs_on_its_neighbour(platfo
     with node_double() as sick:
         sick.mode = "full"
         platform.heartbeat("good")
-        # the emptiest, so that it is asked first
+        # the node with the most free slots, so it is chosen first
         heartbeat(platform, "sick", sick.url, slots=99)
         (job,) = submitted(platform)
         assert platform.dispatch.fill() == 1
@@ -216,7 +216,7 @@ def heartbeat(platform: Platform, name: str, url: str, *, slots: int) -> None:
 
 
 def test_a_black_hole_does_not_eat_the_queue(platform: Platform) -> None:
-    """One of two nodes takes everything and fails it at once; nothing is lost, and soon it gets next to nothing."""
+    """One of two nodes takes every job and fails it at once. No job is lost, and soon this node gets hardly any."""
     slots = 4
     for name in ("good", "hole"):
         platform.heartbeat(name, slots=slots)
@@ -233,7 +233,7 @@ def test_a_black_hole_does_not_eat_the_queue(platform: Platform) -> None:
             break
         later(platform, 1, "good", "hole", slots=slots)
     assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.FINISHED}
-    # as many as it had slots before anybody could know, and one for each return
+    # one for each of its slots, before the first failure was known, and one for each return
     assert slots <= eaten <= slots + 6
     assert state(platform, "hole") in {NodeState.QUARANTINED, NodeState.RESTING, NodeState.UP}
     assert node(platform, "good").failures == 0

@@ -1,4 +1,4 @@
-"""Nodes of other versions: what they cannot understand does not come to them."""
+"""Nodes of other versions get no job that they cannot understand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_node_that_speaks_no_protocol_of_ours_is_named_and_gets_nothing(
     told = report_on(node(platform), platform.clock(), DEAD_AFTER)
     assert told.state is NodeState.INCOMPATIBLE
     assert f"9.9.9 is too {age}: it speaks protocol {protocol}" in (told.why or "")
-    # upgraded, it is like any other
+    # after an upgrade the node is like any other
     _beats(platform, "n1", NEWEST)
     assert (state(platform), platform.dispatch.fill(job.id)) == (NodeState.UP, 1)
 
@@ -69,7 +69,7 @@ def test_a_newer_node_that_speaks_an_older_protocol_as_well_gets_work(platform: 
 
 
 def test_a_node_of_0_1_0_gets_only_what_it_knows(platform: Platform) -> None:
-    """It would leave settings, variables and expectations out in silence."""
+    """A node of 0.1.0 silently ignores settings, variables and expectations."""
     _beats(platform, "n1", 1, version="0.1.0")
     (plain,) = submitted(platform, user_id="bob")
     (expecting,) = submitted(platform, user_id="ada", spec=_expecting(make_job()))
@@ -92,7 +92,7 @@ def test_a_job_that_no_node_may_have_holds_up_no_other_job_of_its_user(platform:
     assert platform.dispatch.fill(expecting.id, plain.id) == 1
     assert running_on(platform, [plain, expecting], "n1") == [plain.id]
     assert platform.jobs.get(expecting.id).waiting_reason is WaitingReason.NO_NODE
-    # nor does a newer node without a free slot leave the older one idle
+    # the older node also gets a job if there is a newer node, but without a free slot
     _beats(platform, "n2", 1, 2, slots=0)
     (another,) = submitted(platform, user_id="ada")
     assert platform.dispatch.fill() == 1
@@ -181,14 +181,14 @@ def test_a_job_that_cannot_be_read_hides_no_reason_of_others_and_ends_no_sweep(p
     assert platform.jobs.get(behind.id).waiting_reason is WaitingReason.CAPACITY
     platform.database["jobs"].update_one({"_id": behind.id}, {"$unset": {"spec": ""}})
     platform.database["nodes"].delete_many({})
-    # the nodes are read anew
+    # so much later that the nodes are read again
     platform.ahead += timedelta(seconds=1)
     platform.reconcile()
     assert platform.jobs.get(front.id).waiting_reason is WaitingReason.NO_NODE
 
 
 def test_a_tailer_of_0_1_0_that_takes_over_speaks_its_own_protocol(platform: Platform) -> None:
-    """It says nothing of protocols, and does not remove what the tailer before it has said."""
+    """A tailer of 0.1.0 reports no protocols, and does not remove those that the tailer before it has reported."""
     _beats(platform, "n1", 1, 2)
     assert node(platform).speaks(2)
     platform.ahead += timedelta(seconds=2)

@@ -1,4 +1,4 @@
-"""A worker process of its own, whose nodes are doubles: what it does by itself, and while nodes hang."""
+"""What a real worker process does by itself, and while nodes hang. The nodes are doubles."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from gateway.jobs.store import JobStore
 from gateway.projects.eggs import EggCopies, EggStore
 from gateway.stores.mongo import connect
 
-#: Seconds within which a crawl is with a node that has room, on a busy machine too. What hangs, hangs for longer.
+#: Seconds within which a node with a free slot gets a crawl, even on a busy machine. A node that hangs takes longer.
 PROMPT = 15.0
-#: Seconds within which a crawl is with another node if its first one does not work.
+#: Seconds within which another node gets a crawl if the first one does not work.
 ELSEWHERE_WITHIN = full_or_short(5.0, PROMPT)
 QUEUE = "own-work"
 
@@ -48,7 +48,7 @@ def database(mongo_uri: str) -> Iterator[Any]:
 def worker_url(
     redis_url: str, mongo_uri: str, database: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """Of a broker that a worker listens to."""
+    """The URL of a broker that a worker listens to."""
     home: Path = tmp_path_factory.mktemp("worker")
     own = {
         "MONGO_URI": f"{mongo_uri.rpartition('/')[0]}/{database.name}", "REDIS_URL": redis_url,
@@ -68,7 +68,7 @@ def worker_url(
 
 @pytest.fixture
 def works(platform: Platform, worker_url: str) -> Platform:
-    """With a worker, and without any node."""
+    """A platform with a worker, and without nodes, jobs and eggs."""
     assert worker_url
     for name in ("nodes", "jobs", "holds", "eggs", "egg_chunks", "egg_copies"):
         platform.database[name].delete_many({})
@@ -88,7 +88,7 @@ def submitted(works: Platform, count: int = 1, **fields: Any) -> list[Job]:
 
 
 def wait(condition: Callable[[], object], what: str) -> float:
-    """Seconds until it holds."""
+    """Seconds until the condition holds."""
     began = time.monotonic()
     wait_until(condition, timeout=PROMPT, what=what)
     return time.monotonic() - began
@@ -129,7 +129,7 @@ def test_outdated_eggs_of_a_node_that_hangs_keep_no_crawl_from_a_healthy_one(
         for egg in eggs:
             assert store.put(egg, store.write(tmp_path / "egg"), None)
             copies.mark_outdated("hung", egg, "former")
-            # as a beat of 0.2.0 does
+            # a beat of 0.2.0 sends such a task
             producer.send_task("bring_egg", ("hung", *egg))
         wait(lambda: hung.requests, "the first delivery")
         hung.silent |= {"/schedule.json"}
@@ -152,7 +152,7 @@ def test_a_node_that_does_not_work_loses_its_first_crawl_to_another_one(
         node(works, "well", double.url, slots=3)
         jobs = submitted(works, 3)
         assert wait(lambda: runs(works, *jobs), "all of them") < ELSEWHERE_WITHIN
-        # what it may have got must not run anywhere else
+        # the sick node got no post: a job that it may have must not run elsewhere
         assert sick.posted == []
         assert len(double.posted) == 3
 
@@ -207,7 +207,7 @@ def test_many_nodes_that_answer_and_hang_in_their_posts_keep_none_from_being_cal
         for number in range(100):
             node(works, f"hangs-{number}", sick.url, slots=1)
         submitted(works, 100)
-        # each post lasts five seconds, and a node is asked before its post
+        # each post takes five seconds, and comes after a probe of its node
         wait_until(lambda: len(sick.probes) >= 100, timeout=9, what="a question to each")
 
 
@@ -268,7 +268,7 @@ def test_eggs_of_one_user_that_hang_leave_places_for_those_of_others(
             assert store.put(Egg(project, "1.0"), store.write(tmp_path / "egg"), None)
             spec = CrawlSpec(project=project, version="1.0", spider="offers", start_urls=("http://shop.example/",))
             submitted(works, spec=spec, user_id="bob" if project == "shop" else "ada")
-        # its name is the last, so that all of the first user's were looked at before
+        # "shop" is the last name, so all eggs of the first user were looked at before
         wait(lambda: any("shop" in str(form) for _, form in hung.requests), "the delivery of the other user's egg")
         wait(lambda: len(hung.requests) == 1 + OF_ONE, "and of as many as one user may have")
 

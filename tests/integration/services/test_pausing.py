@@ -32,7 +32,7 @@ def pausing(platform: Platform) -> Pausing:
 
 
 def stopped(platform: Platform, job: Job, *, can_go_on: bool = True, **facts: Any) -> Job:
-    """The node has stopped it, and the gateway has decided."""
+    """Record that the node has stopped the crawl, and decide what follows."""
     progress = Progress(requested_pages=4, completed_pages=3)
     report = SpiderReport(finish_reason="shutdown", progress=progress, ended_at=platform.clock())
     exit_of(platform, job, **{"report": report, "stopped_by": "pause", "can_go_on": can_go_on, **facts})

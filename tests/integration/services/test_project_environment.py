@@ -1,4 +1,4 @@
-"""What a project gives to its crawls: kept sealed, and handed to its attempts and to nothing else."""
+"""A project's variables: secrets are stored sealed, and only the project's attempts get them."""
 
 from __future__ import annotations
 

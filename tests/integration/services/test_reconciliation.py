@@ -60,7 +60,7 @@ def test_a_node_that_was_watched_dying_loses_its_attempts_to_the_others(platform
 
 
 def given_up(platform: Platform) -> Job:
-    """It waits for its next attempt: its node was not heard of for too long."""
+    """A job that waits for its next attempt, because its node was silent for too long."""
     job = running(platform)
     watch(platform, DEAD_AFTER.total_seconds() + 5)
     waiting = platform.jobs.get(job.id)
@@ -69,7 +69,7 @@ def given_up(platform: Platform) -> Job:
 
 
 def reports(platform: Platform, job: Job, **facts: object) -> None:
-    """The node is back, and tells how the first attempt ended."""
+    """The node is back, and reports how the first attempt ended."""
     report = SpiderReport(finish_reason="finished", progress=Progress(completed_pages=3), ended_at=platform.clock())
     told = ExitReport.model_validate({"attempt": 1, "ended_at": platform.clock(), "report": report, **facts})
     assert platform.completion.record_exit(AttemptId(job.id, 1), told, 77)
@@ -127,7 +127,7 @@ def test_a_verdict_upon_a_lost_attempt_yields_to_how_it_really_ended(platform: P
 def test_an_old_heartbeat_alone_is_no_proof_of_death(platform: Platform) -> None:
     job = running(platform)
     for away in (timedelta(hours=1), timedelta(seconds=60)):
-        # the store was away: nobody could look, nobody could beat
+        # the store was away: no worker could look at nodes, and no tailer could send a heartbeat
         platform.ahead += away
         platform.reconcile()
         assert platform.jobs.get(job.id).status is JobStatus.RUNNING
@@ -182,7 +182,7 @@ def test_an_attempt_on_a_living_node_goes_on_though_nobody_can_read_the_nodes_do
     assert platform.jobs.get(job.id).status is JobStatus.RUNNING
 
 
-#: Fields that tell how a job goes on, and one that tells which attempt it has.
+#: Wrong values: of a field that says how a job goes on, and of the one that says which attempt it has.
 ODD = [{"max_retries": "of tomorrow"}, {"attempt": "of tomorrow"}]
 
 
@@ -209,14 +209,14 @@ def test_a_job_that_cannot_be_read_keeps_its_slot_as_long_as_its_process_lives(
         platform.heartbeat(alive=(attempt,))
         platform.reconcile()
     assert platform.slots() == [attempt]
-    # as when its node wants to record how it ended
+    # this happens when the node's tailer records how the attempt ended
     with pytest.raises(UnreadableError):
         reports(platform, job, exit_code=0)
     platform.ahead += timedelta(seconds=4)
     platform.heartbeat(left=(attempt,))
     platform.reconcile()
     assert platform.slots() == []
-    # repaired, it ends as any other
+    # once its document is repaired, the job ends like any other
     repaired = {"max_retries": job.max_retries, "attempt": 1}
     platform.database["jobs"].update_one({"_id": job.id}, {"$set": repaired})
     UnreadableStore(platform.database).look_again()
@@ -258,7 +258,7 @@ def test_a_leaked_slot_is_freed_and_a_held_one_is_not(platform: Platform) -> Non
     job = running(platform)
     platform.take("node:n1", f"{'f' * 32}-1")
     platform.reconcile()
-    # somebody may be about to assign it
+    # the slot without a job is kept for a time, because a worker may be about to assign its attempt
     assert len(platform.slots()) == 2
     platform.ahead += TAKEN_FOR
     platform.reconcile()

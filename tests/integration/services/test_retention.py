@@ -45,14 +45,14 @@ from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect, dedupe_key
 
 KEEP = Keep(jobs=timedelta(days=90), items=timedelta(days=60), logs=timedelta(days=30))
-#: After so long, what one run could not remove is tried again.
+#: How long after a run the next one tries again what that run could not remove.
 AGAIN = timedelta(seconds=61)
 Retain = Callable[..., Retention]
 
 
 @pytest.fixture
 def retain(platform: Platform, tmp_path: Path) -> Retain:
-    """To be called with what to keep."""
+    """Makes a `Retention`: called with how long to keep what."""
 
     def make(keep: Keep = KEEP, **parts: Any) -> Retention:
         database = parts.pop("database", platform.database)
@@ -103,7 +103,7 @@ def with_file(platform: Platform, job: Job, folder: Path) -> Path:
 
 
 def ended(platform: Platform, *, days: float, settled: bool = True) -> Job:
-    """A job that ended so long ago, with a log and more items than are deleted at once."""
+    """A job that ended so many days ago, with a log and more items than are deleted at once."""
     job = make_job(
         status=JobStatus.FINISHED, finished_at=platform.clock() - timedelta(days=days), settled=settled, live_key=None
     )
@@ -116,7 +116,7 @@ def ended(platform: Platform, *, days: float, settled: bool = True) -> Job:
 
 
 def left(platform: Platform, job: Job) -> tuple[bool, bool, bool]:
-    """Whether its log, its items and itself are there; the record of its requests goes with the items."""
+    """Whether the job's log, its items and the job are there. The record of its requests goes with the items."""
     items, logs = ItemStore(platform.database).count(job.id), LogStore(platform.database).end(job.id, 1)
     assert items in (0, 1501)
     assert bool(list(RequestStore(platform.database).chunks(job.id, None))) == bool(items)
@@ -142,7 +142,7 @@ def test_log_items_and_job_go_when_their_time_is_over_and_not_before(platform: P
 
 
 def test_a_job_that_goes_is_in_the_daily_sums(platform: Platform, retain: Retain) -> None:
-    """One of a release before, in the last moment; but none goes whose sum cannot be read."""
+    """Jobs that an earlier release has ended are added just before they go. A job whose sum cannot be read stays."""
     sums = platform.database["run_days"]
     jobs = [ended(platform, days=91), ended(platform, days=92)]
     retain().run()
@@ -183,7 +183,7 @@ def test_what_has_files_stays_while_the_file_store_is_away(
     kept[0].parents[2].rename(tmp_path / "away")
     (tmp_path / "kept").write_text("no folder")
     retain().run()
-    # the job, for its files; the items need not wait for them
+    # the job stays because its files could not be removed; the items need not wait for that
     assert [left(platform, job) for job in jobs] == [(False, False, True)] * 2
     (tmp_path / "kept").unlink()
     (tmp_path / "away").rename(tmp_path / "kept")
@@ -303,7 +303,7 @@ def test_what_a_killed_worker_has_left_is_removed_by_another_and_keeps_nothing_e
     killed = Windows(platform.database, platform.clock)
     for part in ("logs", "items", "jobs"):
         assert killed.begin(part, platform.clock())
-    # it was in the middle of these
+    # the killed run was in the middle of this job
     ItemStore(platform.database).delete(jobs[0].id)
     RequestStore(platform.database).delete(jobs[0].id)
     retain().run()

@@ -1,4 +1,4 @@
-"""Retention, killed wherever it writes: the next run finishes what it left, on a database that outlives both."""
+"""Retention is killed wherever it writes. The next run, on the same database, finishes its work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POINTS = (
     *("dedupe.release_all", "jobs.delete", "schedule_ledger.forget", "files.remove", "files.forget"),
     *("windows.insert", "windows.take", "windows.leave", "windows.finish"),
 )
-#: Runs retention as a worker does that need not wait for the lease of one that was killed.
+#: Runs retention as a worker does, but without waiting for the lease of a worker that was killed.
 RUNS = """
 from celery_app import app
 from datetime import timedelta

@@ -28,7 +28,7 @@ def of_shop(version: str = "1.0", **fields: Any) -> dict[str, Any]:
 
 
 def node(platform: Platform, name: str = "n1", **facts: Any) -> None:
-    """Beats for an hour already."""
+    """A heartbeat of a node that has been up for an hour."""
     since = platform.clock() - timedelta(hours=1)
     given = {"url": platform.double.url, "max_slots": 4, "alive": (), "present": (), "beating_since": since}
     platform.nodes.heartbeat(name, **{**given, **facts})

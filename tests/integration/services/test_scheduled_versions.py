@@ -1,4 +1,4 @@
-"""Which version of a deployed project is run by crawls that were asked for before it was deployed."""
+"""Which version of a project is run by crawls that were requested before that version was deployed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def shop() -> Shop:
     environment = ProjectEnvironment(ProjectStore(database), SecretBox(tuple))
     check = WorkCheck(catalog, NodeStore(database), environment, timedelta(seconds=10))
     schedules = ScheduleStore(database)
-    changes = cast("ScheduleChanges", None)  # nothing is joined here
+    changes = cast("ScheduleChanges", None)  # no test needs it
     submission = ScheduleSubmission(
         jobs=JobStore(database),
         schedules=schedules,

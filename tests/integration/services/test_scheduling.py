@@ -145,7 +145,7 @@ def test_what_was_missed_is_told_with_its_reason(works: Clockwork) -> None:
     schedule = works.schedule(catch_up=CatchUp.NONE)
     works.at(HOUR)
     report = works.beat.tick()
-    # the occurrence of this moment is fresh
+    # the occurrence of this moment is not missed
     assert (len(report.missed), len(report.fired)) == (1, 1)
     (_, entry), _ = works.ledger.page(schedule.id, 10)
     assert (entry.kind, entry.reason) == (MISSED, "found 3600 s late, and catch_up is none")
@@ -284,7 +284,7 @@ def test_an_occurrence_that_finds_no_room_is_skipped_and_the_ledger_says_why(wor
     refused = [schedule for schedule in greedy if not works.runs(schedule)]
     (entry,), _ = works.ledger.page(refused[0].id, 10)
     assert entry.reason == "user_quota: 3 crawls of 'greedy' wait, and the limit is 3 (CRAWL_USER_WAITING_MAX)"
-    # it stands for those of the next five seconds, and asks again after them
+    # the entry stands for the occurrences of the next five seconds, too; the one after them is tried again
     assert (entry.kind, entry.missed) == (SKIPPED, 5)
     after = works.schedules.get(refused[0].id)
     assert (after.next_at, after.runs, after.state) == (START + 6 * SECOND, 0, ScheduleState.ACTIVE)
@@ -334,7 +334,7 @@ def test_what_was_missed_is_not_made_up_for_beyond_what_a_user_may_have(works: C
         beat.tick()
     assert len(works.runs(schedule)) <= 2
     told = works.book(schedule)
-    # each occurrence is in the ledger, once
+    # each occurrence is in the ledger exactly once
     covered = sum(1 + missed for _, _, missed in told)
     after = works.schedules.get(schedule.id).next_at
     assert after is not None

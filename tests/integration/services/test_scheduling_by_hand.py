@@ -1,4 +1,4 @@
-"""Runs beside the occurrences: somebody asks for one now."""
+"""Runs by hand: somebody asks for a run of a schedule now."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_it_does_not_overlap_what_must_not_be_overlapped(works: Clockwork) -> No
     with pytest.raises(ConflictError, match="has not ended"):
         works.edits.run_now(careful.id)
     works.edits.run_now(bold.id)
-    # and neither does the occurrence that comes
+    # the next occurrence does not run beside the first run either
     assert works.beat.tick().skipped == [occurrence(careful)]
 
 

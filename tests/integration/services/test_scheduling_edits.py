@@ -1,4 +1,4 @@
-"""What people do to a schedule while it is being fired. Between every two steps: tests/faults."""
+"""What people do to a schedule while it is being fired. Tests between every two steps are in tests/faults."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_occurrence_that_was_voided_can_be_armed_again(works: Clockwork) -> N
     schedule = works.schedule(starts_at=START + HOUR)
     works.at(HOUR)
     left = works.insert_occurrence(schedule)
-    # by a beat whose clock was ahead
+    # the occurrence was inserted by a beat whose clock was ahead
     works.at(timedelta(minutes=59))
     edited = works.edits.edit(schedule.id, half_hourly(schedule) | {"crawl": crawl(2)})
     assert (edited.next_at, works.occurrences.read([left.id])) == (START + HOUR, [])

@@ -1,4 +1,4 @@
-"""Beats and gateways, killed at each write of schedules and occurrences: what they leave, the next one finishes."""
+"""Beats and gateways are killed at each write of schedules and occurrences. The next process finishes their work."""
 
 from __future__ import annotations
 

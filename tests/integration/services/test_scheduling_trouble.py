@@ -1,4 +1,4 @@
-"""Beats that die, are slow, or find what they cannot read."""
+"""Beats that die, are slow, or find documents that they cannot read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_schedule_that_cannot_be_written_keeps_no_other_from_firing(works: Clo
     bad, good = works.schedule(), works.schedule()
     document = works.database["schedules"].find_one({"_id": bad.id})
     assert document is not None
-    # no room to say that it has run
+    # the document has no room for a further field, so it cannot be noted that the schedule has run
     padding = "x" * ((16 << 20) - len(BSON.encode(document)) - 40)
     works.database["schedules"].update_one({"_id": bad.id}, {"$set": {"padding": padding}})
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_a_one_off_job_that_cannot_be_read_is_not_waited_for(works: Clockwork) -
     assert (report.promoted, report.next_due) == ([], START + HOUR)
 
 
-#: What no time is, or none that Python can hold. A query for times finds the last three.
+#: Values that are no time, or no time that Python can hold. A query for times finds the last three.
 NO_TIMES = [None, 5, "tomorrow", [START], DatetimeMS(10**17), DatetimeMS(-(10**17))]
 
 

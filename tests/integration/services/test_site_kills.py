@@ -1,4 +1,4 @@
-"""A gateway that is killed wherever it writes of sites and targets: who asks again gets what was asked for."""
+"""A gateway is killed wherever it writes sites and targets. Whoever repeats the request gets what it asks for."""
 
 from __future__ import annotations
 

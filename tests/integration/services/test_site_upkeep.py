@@ -1,4 +1,4 @@
-"""Records of sites and targets whose schedules are not as they say, because whoever wrote them has died then."""
+"""Records of sites and targets whose schedules do not match them, because a process died between the two writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from site_records import make_site, make_target
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.sites import edits
 
-#: The schedule of a target that runs every hour, once its record is not young any more.
+#: A target that runs every hour.
 HOURLY = {"keywords": "go", "frequency": "60"}
 
 

@@ -1,4 +1,4 @@
-"""Sites and targets with their schedules: what is answered is what runs, and nothing that was before."""
+"""Sites and targets with their schedules: what an answer says is what runs, and nothing older runs any more."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_site_that_targets_name_is_deleted_with_them_or_not_at_all(boards: Boa
     for gone in (own, searched):
         with pytest.raises(ScheduleNotFoundError):
             boards.schedules.get(gone.id)
-    # what was under way goes on with what it has
+    # jobs that were under way go on as they are
     assert {boards.jobs.get(job.id).status for job in running} == {JobStatus.PENDING}
     assert boards.after(300) == []
     assert boards.sites.create({"name": "board", "search_url": SEARCH}).record.number == 2

@@ -49,7 +49,7 @@ def order(**fields: Any) -> RequestedCrawl:
 
 
 def running(platform: Platform, job_id: str) -> Job:
-    """As if a node had it."""
+    """Set the job to running, as if a node had it."""
     platform.database["jobs"].update_one({"_id": job_id}, {"$set": {"status": JobStatus.RUNNING}})
     return platform.jobs.get(job_id)
 
@@ -190,7 +190,7 @@ async def test_an_idempotency_key_makes_even_ignore_cache_safe_to_repeat(
     assert job_count(platform) == 1
     with pytest.raises(IdempotencyConflictError):
         await submission.submit(order(spec={"depth": 9}, idempotency_key="k"))
-    # a webhook in the repeat is added, as without the key
+    # a webhook in the repeated request is added, as without an idempotency key
     urls = ["https://example.com/a", "https://example.com/b"]
     for url in urls:
         await submission.submit(one._replace(crawl=one.crawl.model_copy(update={"webhooks": (url,)})))
@@ -207,7 +207,7 @@ async def test_after_an_error_the_same_request_is_a_new_job(platform: Platform, 
 
 
 class Interrupted(Dedupe):
-    """Lets something happen before a job's name is written as the answer."""
+    """Calls `meanwhile` just before the key is confirmed with the job's id."""
 
     meanwhile: Callable[[str], object]
 
@@ -296,7 +296,7 @@ async def test_a_forbidden_address_is_refused_and_leaves_nothing_behind(
 
 
 class Counting(ThreadPoolExecutor):
-    """Remembers how often it was asked."""
+    """Counts the calls."""
 
     calls = 0
 
@@ -383,7 +383,7 @@ async def test_an_order_that_cannot_be_inserted_keeps_no_other_from_it(
 ) -> None:
     unstorable = page(1, tags=("half a pair: \ud800",))
     unknown = page(2, spec={"spider": "nope"})
-    # without keys, MongoDB alone sees that two are the same
+    # without Redis, only MongoDB sees that two of the requests are the same
     without_redis(submission)
     receipts = await together(submission, page(0), page(3), unstorable, unknown, page(4), page(4), page(5))
     assert isinstance(receipts[2], UnicodeEncodeError)
@@ -398,7 +398,7 @@ async def test_requests_take_no_more_places_than_there_are_and_give_back_those_t
 ) -> None:
     submission._admission = Admission(WaitingStore(platform.database), Quotas(waiting=4))
     without_redis(submission)
-    # one after the other: what is being inserted during a count may be counted twice until the next one
+    # one at a time: a job that is inserted during a count may count twice until the next count
     with ThreadPoolExecutor(1) as submission._executor:
         # two of the four are the same job
         receipts = await together(submission, page(0), page(1), page(2), page(2))
@@ -430,7 +430,7 @@ async def test_a_crawl_that_is_cancelled_and_asked_for_again_starts_though_the_f
     second = await submission.submit(order())
     assert (second.cached, second.job_id == first.job_id) == (False, False)
     assert (await submission.submit(order())).job_id == second.job_id
-    # the end of the first one takes nothing from the second
+    # the end of the first job does not release the key of the second
     ended = platform.jobs.finish(platform.jobs.get(first.job_id), CANCELLED)
     assert ended
     platform.completion.settle(ended)

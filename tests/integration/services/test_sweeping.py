@@ -1,4 +1,4 @@
-"""One thing that cannot be seen to is late, and only it: no step of the sweep waits for another, nor does a job."""
+"""If the sweep cannot handle one thing, only this thing is late: no other step and no other job waits for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gateway.retention import retention
 from gateway.retention.retention import UnreadableStore
 from gateway.status.health import Health
 
-#: A shape that no field has.
+#: A value that no field may have.
 UNKNOWN = {"un": "known"}
 #: Bytes that a document may have.
 MOST = 16 << 20
@@ -51,14 +51,14 @@ def node(platform: Platform, name: str) -> Node:
 
 
 def ends(platform: Platform, job: Job) -> None:
-    """It is recorded how its attempt has ended; nothing is decided."""
+    """Record how the job's attempt has ended, without a decision."""
     facts = ExitReport(attempt=job.attempt, ended_at=platform.clock(), stopped_by="stall")
     assert platform.completion.record_exit(AttemptId(job.id, job.attempt), facts, 0)
     platform.woken.clear()
 
 
 def over(platform: Platform, moment: datetime) -> Job:
-    """Its backoff was over at that moment, and no worker has looked since."""
+    """A job whose backoff was over at that moment, and at which no worker has looked since."""
     job = make_job(created_at=moment - timedelta(seconds=5), not_before=moment)
     platform.jobs.insert(job)
     return job
@@ -84,7 +84,7 @@ def on_its_node(platform: Platform, node: str) -> Job:
 
 
 def everything(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> dict[str, Done]:
-    """Gives every step of the next sweep something to do. By name: whether it was done."""
+    """Gives every step of the next sweep something to do. Returns by the step's name whether it was done."""
     monkeypatch.setattr("gateway.dispatch.sweeping.ABSENT_HEARTBEATS", 1)
     ended = running(platform, max_retries=2)
     ends(platform, ended)
@@ -116,7 +116,7 @@ def everything(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     }
 
 
-#: Everything that a step calls, and the steps that cannot do without it.
+#: Every call of the steps, with the steps that cannot do without it.
 CALLS = {
     "jobs.to_attend": {"decide"},
     "jobs.retry": {"decide", "missing_attempts"},
@@ -326,7 +326,9 @@ def test_a_job_whose_document_cannot_grow_keeps_no_other_from_its_end(platform: 
 
 
 def test_what_cannot_even_be_put_off_hides_no_other(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No write of these documents succeeds, and they are due before all others."""
+    """The jobs that are due first cannot be written, not even to put them off. The job behind them is handled all the
+    same.
+    """
 
     def refuse(*_: object) -> None:
         raise WriteError("the document is refused", 121)

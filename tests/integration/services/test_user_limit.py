@@ -1,4 +1,4 @@
-"""No more crawls of one user run than may, however many workers look at once: on a real server."""
+"""Of one user, no more crawls run than allowed, however many workers look at once. MongoDB is real."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def running(platform: Platform) -> list[dict[str, str]]:
 
 
 def held(platform: Platform) -> dict[str, list[str]]:
-    """By user."""
+    """The attempts that hold a share of their user, by user."""
     users = (one for one in platform.holds.all() if one.resource.startswith("user:"))
     return {one.resource[5:]: [holder.attempt for holder in one.holders] for one in users if one.holders}
 
@@ -122,7 +122,7 @@ def test_what_no_node_took_holds_nothing_and_what_one_may_have_taken_does(
     assert held(platform) == ({"ada": [f"{job.id}-1"]} if unsure else {})
     double.mode = "ok"
     passes(platform, 600)
-    # a node that failed returns when it answers
+    # the node has failed, and returns once it answers a probe
     platform.reconcile()
     assert platform.dispatch.fill() == 1
     assert len(held(platform)["ada"]) == 1

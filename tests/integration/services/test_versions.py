@@ -37,7 +37,7 @@ def deploy(platform: Platform, *infos: SpiderInfo, node: str = "n1") -> None:
 
 @pytest.fixture
 def catalog(platform: Platform) -> SpiderCatalog:
-    """One that always asks."""
+    """A catalog that reads the database each time, because 10 s pass between any two looks at its clock."""
     ahead = iter(range(0, 100_000, 10))
     return SpiderCatalog(
         SpiderStore(platform.database), VersionStore(platform.database), monotonic=lambda: next(ahead)
@@ -177,7 +177,7 @@ def test_what_can_be_run_is_read_again_only_when_it_has_changed(platform: Platfo
     deploy(platform, offers("1"), node="n2")
     assert catalog.project_of("offers") == "Shop"
     assert store.reads == 2
-    # a node of 0.2.0 changes no revision when it publishes
+    # a node of 0.2.0 does not change the revision when it publishes
     with platform.database["project_versions"].find({}) as found:
         before = list(found)
     deploy(platform, offers("2"), node="n2")

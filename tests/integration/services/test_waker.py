@@ -45,7 +45,7 @@ def waker(redis_url: str, broker: redis.Redis) -> Iterator[CeleryWaker]:
 
 
 def messages(broker: redis.Redis, count: int) -> list[tuple[list[Any], dict[str, Any]]]:
-    """What a worker would be handed: the arguments of each task, the latest first."""
+    """What a worker would get: the arguments of each task, the latest first."""
     wait_until(lambda: broker.llen("scraping") >= count, what=f"{count} messages")
     bodies = (json.loads(entry)["body"] for entry in broker.lrange("scraping", 0, -1))
     return [tuple(json.loads(b64decode(body))[:2]) for body in bodies]
@@ -125,13 +125,13 @@ def test_what_a_worker_can_do_itself_needs_no_message(waker: CeleryWaker, broker
 def shared(
     waker: CeleryWaker, broker: redis.Redis, *looks: tuple[str, ...], task: str = ENQUEUE_CRAWL
 ) -> list[tuple[list[Any], dict[str, Any]]]:
-    """All messages, in order, after the first look was asked for and the others during the pause after it."""
+    """All messages, in order, if the other looks are requested during the pause after the first one."""
     waker.PAUSE = 3600
     waker.wake(task, *looks[0])
     wait_until(lambda: waker.unsent == 0, timeout=20, what="the first message")
     for look in looks[1:]:
         waker.wake(task, *look)
-    # the end of a process ends the pause, but loses none of them
+    # the end of the process ends the pause, and loses no message
     waker.close()
     return messages(broker, 1)[::-1]
 
@@ -148,7 +148,7 @@ def test_a_broker_that_is_away_keeps_nobody_and_what_waited_for_it_in_vain_is_le
     began = time.monotonic()
     for _ in range(500):
         waker.wake_job(make_job())
-    # each one that is tried takes its thread two seconds
+    # not 500 tries: each takes two seconds
     assert time.monotonic() - began < 30
     wait_until(lambda: waker.unsent == 0, what="the end of it")
     waker.close()

@@ -1,4 +1,4 @@
-"""The call itself, of receivers on real sockets: whatever they do, it ends in time and goes nowhere inside."""
+"""Calls of receivers on real sockets: whatever a receiver does, a call ends in time, and reaches no inner network."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from gateway.signals import webhook_caller
 from gateway.signals.webhook_caller import MAX_ANSWER_BYTES, MAX_PAUSE, CallResult, WebhookCaller, pause_of
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
-#: What a machine that others share may take on top of a deadline, in seconds; without one there would be no end.
+#: Seconds that a busy machine may take on top of a deadline. Without a deadline, these calls would never end.
 SLACK = 30.0
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deadline that a test can wait for; no call that is to succeed has to keep it."""
+    """A short deadline, for calls that are to fail."""
     monkeypatch.setattr(webhook_caller, "CALL_SECONDS", 1.0)
 
 
 def post(url: str, *, body: bytes = b"{}", caller: WebhookCaller | None = None) -> str | None:
-    """Why a call failed, which must have ended in time."""
+    """Why the call failed; `None` if it did not. It must end in time."""
     return call(url, body=body, caller=caller).problem
 
 
@@ -209,7 +209,7 @@ def test_a_look_up_that_takes_too_long_is_left_at_the_deadline_and_holds_up_nobo
 def test_a_dead_address_beside_a_living_one_does_not_keep_the_call_from_arriving() -> None:
     with Receiver(answer(), address="127.0.0.1") as receiver, black_hole("127.0.0.2", receiver.port):
         patient = WebhookCaller(LOOPBACK, names("127.0.0.2", "127.0.0.3", "127.0.0.1"))
-        # the second one refuses
+        # the second address refuses
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(webhook_caller, "CONNECT_SECONDS", 0.5)
             assert post(f"http://name.example:{receiver.port}/", caller=patient) is None
@@ -231,7 +231,7 @@ def test_of_a_name_that_also_leads_inside_only_its_public_addresses_are_called()
     with Receiver(answer(), address="127.0.0.1") as inside, Receiver(answer(), address="127.0.0.2") as public:
         caller = WebhookCaller(parse_networks(["127.0.0.2/32"]), names("127.0.0.1", "127.0.0.2"))
         assert post(f"http://name.example:{public.port}/", caller=caller) is None
-        # nobody listens there any more but those inside
+        # at this port only the inner address listens
         assert post(f"http://name.example:{inside.port}/", caller=caller) is not None
         assert (inside.calls, len(public.calls)) == ([], 1)
 
@@ -244,7 +244,7 @@ def test_a_name_that_nobody_knows_is_a_failure() -> None:
 
 
 def wait_for_none(receiver: Receiver) -> None:
-    """Until the receiver has noticed that the caller is gone."""
+    """Wait until the receiver has noticed that the caller is gone."""
     end = time.monotonic() + 60
     while receiver.open:
         assert time.monotonic() < end, "a connection was left open"
