@@ -269,9 +269,8 @@ class NodeStore:
         instance: str | None = None,
         succeeds: datetime | None = None,
     ) -> bool:
-        """Register the node, or update what it reports about itself. Returns whether the node was unknown, or has
-        taken its name over. Raises `NameTakenError` if another `instance` has the name, unless that one's last
-        heartbeat was at `succeeds`: then this instance takes the name over.
+        """Register the node, or update what it reports. Returns whether the node is new or has taken over its name.
+        Raises `NameTakenError` if another `instance` has the name, and that one's last heartbeat was not at `succeeds`.
         """
         lists = {"alive": list(alive), "present": list(present), "troubles": list(troubles)}
         kind = {"url": url, "max_slots": max_slots, "version": version, "protocols": sorted(protocols)}
