@@ -1,4 +1,4 @@
-"""A gateway with sites that can be scraped, and the hands of the worker that it does not have."""
+"""A gateway with sites that can be scraped. There is no worker: the test does what one would do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TEMPLATE = "https://board.example/search?q={keywords}&l={location}"
 
 
 class Board:
-    """A gateway whose database has one site of each kind, and the hands of a worker."""
+    """A gateway whose database has one site of each kind, and what a worker would do."""
 
     def __init__(self, settings: Settings, http: httpx2.Client) -> None:
         self.http = http
@@ -61,7 +61,7 @@ class Board:
         return self.jobs.get(self.scrape(**body).raise_for_status().json()["data"]["task_id"])
 
     def waiting(self, user: str) -> Job:
-        """The run that this user waits for, as soon as it is there."""
+        """The run that this user waits for, as soon as it is in the database."""
         deadline = time.monotonic() + 60
         while (found := self.database["jobs"].find_one({"user_id": user}, {"_id": 1})) is None:
             assert time.monotonic() < deadline, "no run was started"
@@ -69,7 +69,7 @@ class Board:
         return self.jobs.get(found["_id"])
 
     def end(self, job: Job, status: JobStatus, *results: dict[str, Any], announced: bool = True) -> None:
-        """As if a node had run it."""
+        """End the job, as if a node had run it."""
         now = utc_now()
         attempt = Attempt(attempt=1, node="n1", dispatched_at=now, started_at=now, ended_at=now)
         progress = Progress(requested_pages=3, completed_pages=2, errors_count=1, items_count=len(results))
@@ -94,7 +94,7 @@ class Board:
 
 @contextmanager
 def open_board(serve: Serve, settings: Settings, database: str, *, patience: float = 60) -> Iterator[Board]:
-    """On a database of its own; whoever waits there waits for so many seconds at most."""
+    """A board on a database of its own. Calls that wait for a run do so for `patience` seconds at most."""
     uri = settings.mongo_uri.replace("/discoverybot", f"/{database}")
     own = settings.model_copy(update={"mongo_uri": uri, "scrape_sync_timeout": patience})
     with serve(own) as http:

@@ -52,7 +52,7 @@ def _serve(settings: Settings) -> Iterator[httpx2.Client]:
         while not server.started and thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        # without limits, as in stack.py
+        # without limits of connections, as in stack.py
         unlimited, address = httpx2.Limits(keepalive_expiry=None), f"http://127.0.0.1:{port}"
         with httpx2.Client(base_url=address, timeout=60, limits=unlimited, trust_env=False) as client:
             yield client
@@ -63,13 +63,13 @@ def _serve(settings: Settings) -> Iterator[httpx2.Client]:
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report of the health waits for its checks: on a busy machine it would have answers of before."""
+    """A report of the health waits for all checks. Otherwise, on a busy machine, it would have older answers."""
     monkeypatch.setattr(health, "_SOON", health._PATIENCE)
 
 
 @pytest.fixture(scope="session")
 def serve() -> Callable[[Settings], AbstractContextManager[httpx2.Client]]:
-    """A client of a gateway with these settings."""
+    """Starts a gateway with the given settings, and yields a client of it."""
     return _serve
 
 
@@ -112,19 +112,19 @@ def nodes(database: Database[dict[str, Any]]) -> NodeStore:
 
 @pytest.fixture
 def user() -> str:
-    """Somebody nobody else is."""
+    """The id of a user that no other test has."""
     return f"user-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def crawl(user: str) -> Crawl:
-    """A good request."""
+    """A valid request."""
     return {"user_id": user, "spider": "seo", "start_urls": ["https://example.com/"]}
 
 
 @pytest.fixture
 def keep(jobs: JobStore) -> Callable[[Job], Job]:
-    """Store a job as it is."""
+    """Stores a job as it is."""
 
     def insert(job: Job) -> Job:
         jobs.insert(job)
@@ -135,7 +135,7 @@ def keep(jobs: JobStore) -> Callable[[Job], Job]:
 
 @pytest.fixture
 def make(gateway: httpx2.Client, crawl: Crawl) -> Callable[..., Crawl]:
-    """A new schedule, as it is told: every morning in Paris, unless the fields say otherwise."""
+    """Makes a schedule: every morning in Paris, unless the fields say otherwise. Returns the answer."""
 
     def make_schedule(**fields: Any) -> Crawl:
         body = {**crawl, "interval": "0 9 * * *", "timezone": "Europe/Paris", **fields}

@@ -31,7 +31,7 @@ def own_settings(settings: Settings) -> Settings:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys are asked for, and streams looked at, sooner: what is tested is that, not when."""
+    """Have the gateway read keys and check streams more often, so that tests need not wait."""
     monkeypatch.setattr("gateway.web.authentication.FRESH", 0.2)
     monkeypatch.setattr("gateway.web.authentication._LOOK", 0.3)
 
@@ -56,7 +56,7 @@ def url(serve: Serve, own_settings: Settings, keys: KeyStore) -> Iterator[str]:
 
 
 class Browser(NamedTuple):
-    """Holds a cookie, and nothing else."""
+    """A client that has only the session's cookie, and the session as the gateway described it."""
 
     http: httpx2.Client
     view: dict[str, Any]
@@ -92,7 +92,7 @@ def sign_in(url: str) -> Iterator[SignIn]:
 
 @pytest.fixture
 def job(own: Database[dict[str, Any]]) -> str:
-    """Of Anne's: one that runs without end."""
+    """A job of Anne that runs without end."""
     attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
     running = {"status": JobStatus.RUNNING, "attempt": 1, "attempts": {"1": attempt}}
     job = make_job(user_id="anne", live_key=None, **running)

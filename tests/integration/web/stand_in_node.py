@@ -1,4 +1,4 @@
-"""A node whose Scrapyd means no good: what it serves tries to act as the gateway's own page."""
+"""A node whose Scrapyd is hostile: its pages try to act as pages of the gateway."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAGE = """<!doctype html><title>Scrapyd</title>
 class StandInNode:
     def __init__(self, url: str) -> None:
         self.url = url
-        #: Method, path, headers and body of what it was asked.
+        #: Method, path, headers and body of each request.
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
 
     @property

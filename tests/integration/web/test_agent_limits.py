@@ -1,4 +1,4 @@
-"""What agents try in order to get more than their key allows, over HTTP and by tools: nothing of it succeeds."""
+"""Agents try to do more than their key allows, over HTTP and by tools. None of it succeeds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gateway.settings import Settings
 CRAWL: dict[str, Any] = {"spider": "jobs", "start_urls": ["https://example.com/"]}
 RULE = {"name": "failed", "when": {"measure": "failed"}}
 HOOK = {"url": "https://evil.example/"}
-#: Method, path and body of what an agent tries with its key on the ordinary API, all of it about its own user.
+#: Requests of the ordinary API that an agent tries for its own user: method, path and body.
 OWN: list[tuple[str, str, Any]] = [
-    # to deploy, and to read or write what is secret
+    # to deploy, and to read or write secrets
     ("POST", "/projects/shop/versions?version=1", None),
     ("DELETE", "/projects/shop/versions/1", None),
     ("GET", "/projects/shop/env", None),
@@ -51,7 +51,7 @@ OWN: list[tuple[str, str, Any]] = [
     ("GET", "/endpoints/{endpoint_id}/deliveries", None),
     ("POST", "/alerts/rules", RULE),
     ("POST", "/crawl", {**CRAWL, "webhook_url": "https://evil.example/"}),
-    # to go on without anybody who asks
+    # to start crawls that go on by themselves
     ("POST", "/schedules", {**CRAWL, "interval": "@daily"}),
     ("POST", "/crawl", {**CRAWL, "interval": "every 1s"}),
     ("POST", "/crawl", {**CRAWL, "schedule_at": "2037-01-01T00:00:00Z"}),
@@ -65,7 +65,7 @@ OWN: list[tuple[str, str, Any]] = [
     ("POST", "/crawl", {**CRAWL, "fetch": {"obey_robots": False}}),
     ("POST", "/crawl", {**CRAWL, "dataset": "prices"}),
     ("POST", "/crawl", {**CRAWL, "dataset": {"name": "new", "key": ["url"]}}),
-    # to delete, or to end what stays
+    # to delete, or to end schedules
     ("DELETE", "/jobs/{job_id}", None),
     ("POST", "/jobs/bulk", {"filter": {}, "action": "delete", "expect": 1}),
     ("POST", "/jobs/{schedule_id}/cancel", None),
@@ -84,7 +84,7 @@ OWN: list[tuple[str, str, Any]] = [
     ("POST", "/scheduler/run", None),
     ("GET", "/jobs/queue/status", None),
 ]
-#: What another user's agent tries of what is anne's.
+#: Requests about what is anne's, tried by another user's agent.
 OF_OTHERS: list[tuple[str, str, Any]] = [
     ("GET", "/jobs/{job_id}", None),
     ("GET", "/jobs/{job_id}/items", None),
@@ -100,7 +100,7 @@ OF_OTHERS: list[tuple[str, str, Any]] = [
     ("GET", "/datasets/prices/changes?user_id=anne", None),
     ("POST", "/crawl", {**CRAWL, "user_id": "anne"}),
 ]
-#: The same by tools, with what a refusal begins with.
+#: The same by tools: the tool, its arguments, and how the refusal begins.
 BY_TOOLS: list[tuple[str, dict[str, Any], str]] = [
     ("get_job", {"job_id": "{job_id}"}, "job_not_found"),
     ("stop_job", {"job_id": "{log_id}"}, "job_not_found"),
@@ -112,7 +112,7 @@ BY_TOOLS: list[tuple[str, dict[str, Any], str]] = [
     ("dataset_changes", {"dataset": "prices"}, "dataset_not_found"),
     ("run_schedule", {"schedule_id": "{schedule_id}"}, "schedule_not_found"),
     ("stop_job", {"job_id": "{schedule_id}"}, "job_not_found"),
-    # ways around
+    # arguments that would lead to other routes
     ("get_job", {"job_id": "../keys"}, "invalid_arguments"),
     ("dataset_changes", {"dataset": "prices/items"}, "invalid_request"),
     ("dataset_changes", {"dataset": "../keys#"}, "invalid_request"),
@@ -160,7 +160,7 @@ def door(serve: Serve, settings: Settings) -> Iterator[AgentsDoor]:
 
 @pytest.fixture
 def unchanged(door: AgentsDoor) -> Iterator[None]:
-    """Whatever is tried, there are no more and no fewer records than before."""
+    """After the test there are as many records as before."""
 
     def counts() -> dict[str, int]:
         database = door.board.database

@@ -1,4 +1,6 @@
-"""The platform as tools of agents, by the official client over HTTP: what each answers, how much, and how fenced."""
+"""The platform as tools of agents, called by the official client over HTTP: what each tool answers, how much at most,
+and how untrusted text is marked.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def test_a_client_finds_every_tool_with_what_it_takes_and_answers(door: AgentsDo
     assert changing == {"start_crawl", "stop_job", "run_schedule", "page_to_markdown"}
     assert {name for name, hint in hints.items() if hint.destructive_hint} == {"stop_job"}
     assert {name for name in changing if hints[name].idempotent_hint} == {"stop_job", "page_to_markdown"}
-    # what a model reads before anything is done
+    # a model reads the whole list before it calls any tool
     assert len(listed(door, "agent").model_dump_json()) < 24_000
 
 
@@ -69,7 +71,7 @@ def test_an_agent_finds_a_spider_crawls_and_stops(door: AgentsDoor) -> None:
     assert names == ["article", "jobs"]
     one = door.told("agent", "list_spiders", name="jobs")["spiders"]
     assert [spider["name"] for spider in one] == ["jobs"]
-    # Redis knows what was asked for on other databases
+    # a new address, because Redis remembers the crawls that were requested with other databases
     asked: dict[str, Any] = {**CRAWL, "start_urls": [f"https://example.com/{uuid.uuid4().hex}"], "max_pages": 7}
     foreseen = door.told("agent", "preview_crawl", **asked)
     assert (foreseen["accepted"], foreseen["known_job_id"], foreseen["max_pages"]) == (True, None, 7)
@@ -110,7 +112,7 @@ def test_a_failed_job_says_why_and_what_to_do(door: AgentsDoor) -> None:
 
 
 def fenced(text: str, notice: str) -> str:
-    """What stands between the marks that the notice names."""
+    """The text between the marks that the notice names."""
     found = re.match(r"What stands between <(untrusted-[0-9a-f]{12})> and </\1>", notice)
     assert found
     mark = found[1]
@@ -192,7 +194,7 @@ def test_a_schedule_is_found_and_run(door: AgentsDoor) -> None:
     assert (one["schedule_id"], one["name"], one["state"]) == (schedule_id, "every morning", "active")
     job_id = door.told("agent", "run_schedule", schedule_id=schedule_id)["job_id"]
     assert door.board.jobs.get(job_id).schedule_id == schedule_id
-    # its id stands for its run, as over HTTP
+    # the schedule's id stands for its run, as over HTTP
     told = door.told("agent", "get_job", job_id=schedule_id)
     assert (told["status"], told["ended"]) == ("scheduled", False)
     waiting = door.call("agent", "get_job", job_id=schedule_id, wait_seconds=1)
@@ -248,7 +250,7 @@ def test_no_answer_is_larger_than_a_model_can_read(door: AgentsDoor) -> None:
 
 
 def test_the_gateway_answers_others_while_an_agent_reads_much(door: AgentsDoor) -> None:
-    # the longest that the loop is held is the time in which others wait
+    # other calls wait as long as the event loop is blocked at once
     async def reading() -> float:
         async with door.client("agent") as client, httpx2.AsyncClient(base_url=door.url, trust_env=False) as http:
             jobs = [client.call_tool("sample_items", {"job_id": door.ids["job_id"], "limit": 20}) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""Rules and alerts over HTTP: what each option does, what is refused, and whose they are."""
+"""Rules and alerts over HTTP: what each option does, what is refused, and who may see and change them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_without_keys_the_rules_of_all_users_are_listed(rules: Rules) -> None:
 
 
 def test_the_console_says_whether_anybody_is_told(rules: Rules) -> None:
-    """Without keys, whoever it is: the command line's user is another one than that of the console's forms."""
+    """Without keys an endpoint of any user counts, because the command line has another user than the console."""
     words = "Nobody gets a message about alerts yet"
     assert words in rules.client.get("/console/alerts").text
     body = {"url": "https://example.com/", "user_id": rules.user, "events": ["alert.firing"]}
@@ -212,7 +212,7 @@ def test_the_operators_form_of_a_rule_is_everybodys_who_has_none(rules: Rules, d
     seen = rules.call("GET", "/rules/crawl-failed").json()
     assert (seen["when"]["runs"], seen["is_changed"]) == (2, False)
     assert theirs.get(path, params=other).json()["when"]["runs"] == 1
-    # what it was judged by is no more, and nothing would ever end it
+    # the alert is gone with the condition that it was judged by: nothing would ever end it
     assert rules.refusal("GET", f"/{alerts[rules.user]}")[0] == 404
     assert theirs.get(f"/alerts/{alerts['has-its-own']}").json()["firing"]
     assert rules.call("DELETE", "/rules/crawl-failed").status_code == 409

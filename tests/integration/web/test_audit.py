@@ -1,4 +1,4 @@
-"""Who did what: each call that may change something, refused ones too, and nothing that is secret."""
+"""The record of who did what: each call that may change something, refused ones, too, and no secrets."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_act_on_many_jobs_is_told_with_their_number(door: Door) -> None:
     for _ in range(2):
         door.board.jobs.insert(make_job(user_id="anne"))
     body: dict[str, Any] = {"filter": {}, "action": "cancel"}
-    # to count changes nothing
+    # this call only counts, so it is not recorded
     assert door.call("anne", "POST", "/jobs/bulk", json=body).json()["matched"] == 2
     body["expect"] = 2
     door.call("anne", "POST", "/jobs/bulk", json=body).raise_for_status()
@@ -148,7 +148,7 @@ def test_entries_are_filtered_and_paged(door: Door) -> None:
     names = [entry["resources"]["name"] for page in (first, rest) for entry in page["entries"]]
     assert names == ["4", "3", "2", "1", "0"]
     third = first["entries"][2]["at"]
-    # several may have been noted in the same millisecond
+    # several entries may have been noted in the same millisecond
     assert {"4", "3", "2"} <= {entry["resources"]["name"] for entry in door.told(user_id="anne", since=third)}
     assert {"2"}.isdisjoint(entry["resources"]["name"] for entry in door.told(user_id="anne", until=third))
     assert door.call("root", "GET", "/audit", params={"until": "yesterday"}).status_code == 422
@@ -165,7 +165,7 @@ def test_failed_logins_are_one_entry_an_address_and_hour(door: Door) -> None:
 
     def counted() -> list[dict[str, Any]] | None:
         told = door.told(kind="login_failed")
-        # two where the hour has just turned
+        # there are two entries if a new hour has just begun
         return told if sum(entry["count"] for entry in told) == 4 else None
 
     for entry in wait_until(counted, what="four failed logins"):

@@ -128,7 +128,7 @@ def test_a_field_of_another_name_is_answered_with_ours(
     assert error["message"] == f"{name}: there is no such field; did you mean {meant}?"
     unknown = gateway.post("/crawl", json={**crawl, "colour": 1}).json()["error"]
     assert unknown["message"] == "colour: there is no such field"
-    # of another body, which has no such field
+    # no hint at a field of another body
     assert gateway.post("/views", json={"cron": 1}).json()["error"]["message"].count("did you mean") == 0
 
 

@@ -1,4 +1,4 @@
-"""A key's budget over HTTP and by tools: it is made, shown, and spent at every door that begins crawls."""
+"""A key's budget over HTTP and by tools: it is set, shown, and used by every call that starts crawls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def door(serve: Serve, settings: Settings) -> Iterator[AgentsDoor]:
 
 @pytest.fixture
 def key(door: AgentsDoor) -> dict[str, Any]:
-    """A new one of anne's, by the name `spender`."""
+    """A new key of anne with a budget, by the name `spender`."""
     asked = {"user_id": "anne", "scopes": ["crawl"], "budget": BUDGET}
     made: dict[str, Any] = door.http("root", "POST", "/keys", json=asked).raise_for_status().json()
     door.keys["spender"] = made["key"]
@@ -76,7 +76,7 @@ def test_every_door_is_shut_once_it_is_spent(door: AgentsDoor, key: dict[str, An
         told = door.call("spender", tool, **arguments)
         assert told.is_error, tool
         assert "budget" in str(told.content), tool
-    # another key of the same user is not asked to pay
+    # another key of the same user has no budget
     assert door.http("anne", "POST", f"/schedules/{scheduled}/run").status_code == 200
     assert door.http("spender", "POST", f"/jobs/{first}/cancel").json()["status"] == JobStatus.CANCELLED
     assert door.http("spender", "GET", "/session").json()["budget"]["left"]["pages"] == 50

@@ -1,4 +1,4 @@
-"""One act on all jobs that a filter names."""
+"""One action on all jobs that a filter matches."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_jobs_that_had_not_ended_when_they_were_counted_are_not_deleted(
     with pytest.raises(JobNotFoundError):
         jobs.get(old.id)
     assert jobs.get(later.id)
-    # other tests look at what ended last
+    # other tests look at the jobs that ended last
     assert bulk(gateway, "delete", user, 1)["done"] == 1
 
 
@@ -101,7 +101,7 @@ def test_what_takes_long_goes_on_where_it_was_and_a_repeated_retry_runs_nothing_
     made = {keep(make_job(user_id=user, **ENDED)).id for _ in range(3)}
     first = bulk(gateway, "retry", user, 3)
     assert (first["matched"], first["done"]) == (3, 1)
-    # as after a gateway's death, whose answer nobody has seen
+    # the same request again, as if the answer were lost
     again = bulk(gateway, "retry", user, 3)
     assert (again["done"], again["refused"], again["refusals"][0]["code"]) == (0, 1, "run_again")
     after, done = again["next"], 0
@@ -160,7 +160,7 @@ def test_jobs_that_cannot_be_acted_on_are_named(gateway: httpx2.Client, keep: Ke
 def test_what_is_wrong_is_named(gateway: httpx2.Client, body: Answer, field: str) -> None:
     answer = gateway.post("/jobs/bulk", json=body)
     if field == "after":
-        # looked at only when there is something to go on with
+        # a number alone is no cursor either
         body["after"] = "9" * 15
         answer = gateway.post("/jobs/bulk", json=body)
     assert answer.status_code == 422, answer.text

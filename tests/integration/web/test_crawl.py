@@ -43,7 +43,7 @@ def test_the_same_request_is_answered_with_the_same_job(gateway: httpx2.Client, 
     assert again == {**first, "cached": True}
 
 
-#: What a body may say besides whose crawl it is, and what is then wrong.
+#: Wrong fields of a body.
 MORE = [
     b'"user_id": "\\ud800"',
     b'"start_urls": ["http://127.0.0.1/"]',
@@ -66,7 +66,7 @@ ODD = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", *(b"{" + WHOSE + more + b"
 @pytest.mark.parametrize("body", ODD)
 def test_what_is_wrong_is_said_in_the_same_words_on_both_ways(gateway: httpx2.Client, body: bytes) -> None:
     answers = []
-    # the second one is not plain to the gateway: FastAPI reads it
+    # the gateway reads the first body itself; with the second type, FastAPI does
     for kind in ("application/json", "application/json; charset=utf-8"):
         headers = {"Content-Type": kind, "X-Request-ID": "one"}
         answer = gateway.post("/crawl", content=body, headers=headers)
@@ -132,7 +132,7 @@ def test_an_idempotency_key_makes_even_a_fresh_run_repeatable(gateway: httpx2.Cl
 def test_the_answer_may_be_the_log_itself(gateway: httpx2.Client, crawl: Crawl) -> None:
     with gateway.stream("POST", "/crawl", headers=STREAM, json=crawl) as source:
         assert source.headers["content-type"].startswith("text/event-stream")
-        # what has no data (`retry:`) is no event to a browser
+        # a browser takes a block without data (`retry:`) for no event
         events = (event for event in httpx2.EventSource(source) if event.data)
         first = next(events)
         assert (first.event, first.json()["cached"]) == ("job", False)

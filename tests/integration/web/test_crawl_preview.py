@@ -39,7 +39,7 @@ def test_a_preview_says_what_is_filled_in_and_makes_nothing(
     preview(gateway, {**crawl, "interval": "@daily"})
     assert [database[name].count_documents(mine) for name in ("jobs", "schedules")] == [0, 0]
     assert database["audit"].count_documents({"route": "POST /crawl/preview"}) == 0
-    # and it claims nothing: the first real request is new
+    # the preview claims no dedupe key: the first real request is new
     assert gateway.post("/crawl", json={**crawl, "params": {"robots": False}}).json()["cached"] is False
 
 
@@ -125,13 +125,13 @@ def test_where_it_would_run_and_why_it_would_wait(serve: Serve, settings: Settin
         url, now = "http://127.0.0.1:6800", utc_now()
         facts: Crawl = {"url": url, "max_slots": 2, "alive": [], "present": [], "beating_since": now}
         NodeStore(board.database).heartbeat("n1", **facts, protocols={1})
-        # which a node of this protocol would leave out
+        # a node of this protocol would ignore `expect`, so it does not get the crawl
         assert preview(board.http, {**body, "expect": {"min_items": 1}})["place"] == nobody
         assert preview(board.http, body)["place"] == {"node": "n1", "waiting_reason": None, "queue_position": 1}
         job_id = board.http.post("/crawl", json=body).json()["job_id"]
         other = {**body, "start_urls": ["https://example.com/other"]}
         for _ in range(3):
-            # asking does not use up anything
+            # a preview uses up nothing
             full = preview(board.http, other)
             assert [(one["status"], one["code"]) for one in full["problems"]] == [(429, "user_quota")]
         assert preview(board.http, body)["answer"]["job_id"] == job_id, "a repeat is answered all the same"

@@ -1,4 +1,4 @@
-"""`/datasets`: options, the feed of changes, the items as they are and were, runs, and who may decide on them."""
+"""`/datasets`: options, the feed of changes, present and earlier items, runs, and who may decide on runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 
 _NAME = {"name": "prices", "key": ["sku"]}
 FEW = 3
-#: More than `drop_guard` lets go of.
+#: Items of a run. If the next run lacks most of them, it is held (`drop_guard`).
 MANY = [f"s{n:02}" for n in range(20)]
 
 
@@ -57,14 +57,14 @@ class Prices:
         return answer.json()
 
     def refusal(self, method: str, path: str = "", **more: Any) -> tuple[int, str, str | None]:
-        """Status, code and field."""
+        """Status, code and field of a refused call."""
         answer = self.call(method, path, **more)
         error = answer.json()["error"]
         return answer.status_code, error["code"], (error["detail"] or {}).get("field")
 
     @contextmanager
     def events(self, last: int | None = None, **query: Any) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-        """The cursors and changes of the stream."""
+        """The cursors and changes that the stream sends."""
         headers = {"Accept": "text/event-stream", **({} if last is None else {"Last-Event-ID": str(last)})}
         params = {"user_id": self.user, **query}
         with self.client.stream("GET", "/datasets/prices/changes", params=params, headers=headers) as answer:
@@ -235,7 +235,7 @@ def test_the_feed_can_be_limited_to_types(prices: Prices, runs: DatasetRuns) -> 
     assert told(prices.get("/changes", types="removed")) == [("removed", "b")]
     both = prices.get("/changes", types=["removed", "changed"])
     assert sorted(told(both)) == [("changed", "a"), ("removed", "b")]
-    # what is left out is passed, too
+    # `next` is after the changes that the filter leaves out, too
     assert both["next"] == prices.get()["last_seq"]
     assert prices.refusal("GET", "/changes", params={"types": "moved"})[::2] == (422, "types.0")
 
@@ -257,7 +257,7 @@ def test_who_waits_gets_the_next_run_as_soon_as_it_is_published(prices: Prices, 
     assert time.monotonic() - began < 15
     later.join()
     assert told(page) == [("new", "b")]
-    # without one, the page is empty when the time is over
+    # if no change comes, the page is empty when the time is over
     assert prices.get("/changes", since=page["next"], wait=1)["changes"] == []
 
 
@@ -379,7 +379,7 @@ def test_what_is_not_applied_yet_is_no_past_that_could_be_read(
     applied = prices.get()["last_seq"]
     runs.run(offers("a", "b", "c"))
     head = prices.get()["last_seq"]
-    # as while the second run is applied
+    # as if the second run were just being applied
     database["datasets"].update_one({"_id": runs.dataset.id}, {"$set": {"applied_seq": applied}})
     assert prices.refusal("GET", "/items", params={"as_of": head})[:2] == (409, "conflict")
     assert len(prices.get("/items", as_of=applied)["items"]) == 2
@@ -447,7 +447,7 @@ def test_exports_are_an_option_and_say_what_came_of_them(prices: Prices, runs: D
     assert [(one["what"], one["rows"], one["problem"]) for one in told_of["exports"]] == [
         ("snapshot", 1, None), ("changes", 1, None),
     ]  # fmt: skip
-    # nothing is written of a run that is held
+    # no file is written for a held run
     prices.call("PATCH", json={"exports": exports[:1]}).raise_for_status()
     runs.run(offers(*MANY))
     assert runs.run(offers("a")) is RunState.HELD
@@ -490,7 +490,7 @@ def test_an_export_waits_for_its_run_to_be_applied_and_for_whoever_dies_of_it(
     assert noted is not None
     assert (noted.exports_due is None, noted.exports_failures) == (False, 0)
     runs.database["datasets"].update_one({"_id": runs.dataset.id}, {"$set": {"applied_seq": 1}})
-    # each who has claimed it was killed by it
+    # as if the export had killed each worker that tried it
     assert parts[Exporting].export(run.model_copy(update={"exports_failures": MOST_FAILURES + 1})) == []
     given_up = store.get(job)
     assert given_up is not None
@@ -516,7 +516,7 @@ def test_a_run_is_exported_again_on_request(prices: Prices, runs: DatasetRuns, t
     job_id = runs.crawl([{"sku": "a", "price": 1}], dataset=_NAME)
     runs.fold()
     ask = f"/runs/{job_id}/export"
-    # there is nowhere to write to yet
+    # the dataset has no place to write to yet
     assert prices.refusal("POST", ask)[:2] == (409, "conflict")
     runs.parts[DatasetStore].change(runs.dataset, {"exports": [{"to": "prices", "format": "jsonl"}]})
     assert [prices.call("POST", ask).status_code for _ in range(2)] == [202, 202]
@@ -642,7 +642,7 @@ def test_runs_say_what_they_have_changed(prices: Prices, runs: DatasetRuns) -> N
 
 
 def held(runs: DatasetRuns) -> str:
-    """A run that would remove half of the items."""
+    """The job id of a run that is held, because it would remove half of the items."""
     runs.run(offers(*MANY))
     job_id = runs.crawl(offers(*MANY[:10], price=7))
     assert runs.fold() == [RunState.HELD]
@@ -689,7 +689,7 @@ def test_what_is_anothers_is_not_there(gateway: httpx2.Client, runs: DatasetRuns
         assert other.refusal("GET", path)[:2] == (404, "dataset_not_found")
     for method, path in (("POST", f"{of_run}/accept"), ("POST", f"{of_run}/reject"), ("DELETE", "")):
         assert other.refusal(method, path)[:2] == (404, "dataset_not_found")
-    # nor with a dataset of the same name
+    # the other user does not see them either after making a dataset of the same name
     other.call("PUT", json={}).raise_for_status()
     assert other.get("/changes")["changes"] == other.get("/items")["items"] == other.get("/runs")["runs"] == []
     assert other.refusal("GET", of_run)[:2] == (404, "dataset_run_not_found")

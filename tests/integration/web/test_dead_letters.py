@@ -1,4 +1,4 @@
-"""Jobs that are out of retries: found, run again, let go."""
+"""Jobs that have no retries left: they are listed, run again, and removed from the list."""
 
 from __future__ import annotations
 

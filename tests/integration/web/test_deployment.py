@@ -1,4 +1,4 @@
-"""An egg through the gateway to a real Scrapyd, and what is told of it."""
+"""The gateway deploys an egg to a real Scrapyd, and says what became of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def egg(spiders: str = SPIDER, package: str = "shop") -> bytes:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Where the node gets what projects depend on."""
+    """The package index from which the node installs what projects depend on."""
     write_wheels_of_node(folder := tmp_path_factory.mktemp("wheels"))
     with Site(page_of_wheels(folder)) as site:
         yield site
@@ -61,7 +61,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, index: Site) -> Iterator[Node
 
 @pytest.fixture(scope="module")
 def own_settings(settings: Settings) -> Settings:
-    """A database of its own: the nodes here are nobody else's."""
+    """Settings with a database of its own, so that no other test sees these nodes."""
     uri = settings.mongo_uri.replace("/discoverybot", "/deployment")
     return settings.model_copy(update={"mongo_uri": uri, "scrapyd_password": SecretStr(PASSWORD)})
 
@@ -88,7 +88,7 @@ def eggs(nodes: NodeStore) -> EggStore:
 
 @pytest.fixture
 def living(nodes: NodeStore, node: Node) -> Iterator[Callable[..., None]]:
-    """Have these nodes beat; they are dead afterwards."""
+    """Lets nodes send a heartbeat, by their names and URLs. After the test they are dead."""
     names: list[str] = []
 
     def beat(**urls: str) -> None:
@@ -147,7 +147,7 @@ def test_an_egg_goes_to_every_living_node_and_its_spiders_can_be_asked_for(
 
 
 def version_of(door: httpx2.Client, user: str, **fields: Any) -> str:
-    """What a crawl that is asked for now would run."""
+    """Ask for a crawl. Returns the version that it runs."""
     body = {"user_id": user, "spider": "offers", "start_urls": ["https://shop.test/"], "ignore_cache": True, **fields}
     answer = door.post("/crawl", json=body)
     assert answer.status_code == 200, answer.text
@@ -355,7 +355,7 @@ def send_form(door: httpx2.Client, **files: bytes | None) -> httpx2.Response:
 
 
 def test_the_same_egg_with_the_same_requirements_has_the_same_bytes_at_any_time(tmp_path: Path) -> None:
-    """So a node that gets it again has it unpacked already."""
+    """A node that gets the same egg again has it unpacked already."""
     (tmp_path / "shop.egg").write_bytes(egg())
     put_requirements(tmp_path / "shop.egg", b"scrapy\n")
     with zipfile.ZipFile(tmp_path / "shop.egg") as archive:
@@ -379,7 +379,7 @@ def test_requirements_in_the_form_become_a_part_of_the_egg_and_decide_whether_it
 
 
 class OtherRelease(BaseHTTPRequestHandler):
-    """Scrapyd of a node that has a state which nobody knows here."""
+    """A node's Scrapyd that answers with a state that this release does not know."""
 
     answer: ClassVar[dict[str, Any]] = {"state": "queued", "message": 7, "packages": None}
 
@@ -424,7 +424,7 @@ class OlderScrapy(OtherRelease):
 def told_by(
     handler: type[OtherRelease], door: httpx2.Client, node: Node, living: Callable[..., None]
 ) -> dict[str, Any]:
-    """What is told of an egg's installation by a node that answers so."""
+    """What the gateway says of an egg's installation if the node answers like this."""
     living(n1=str(node.client.base_url).rstrip("/"))
     assert post(door, egg(), "odd").status_code == 200
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

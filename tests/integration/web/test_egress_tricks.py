@@ -1,4 +1,4 @@
-"""Not one of the tricks gets past the gateway."""
+"""Addresses that lead into inner networks by a trick: the gateway refuses all of them."""
 
 from __future__ import annotations
 

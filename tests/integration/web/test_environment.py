@@ -1,4 +1,4 @@
-"""Variables and settings of projects over HTTP: written, listed, and where secret, never shown."""
+"""Variables and settings of projects over HTTP: they are written and listed, and secret ones are never shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = "topsecret-4242"
 
 @pytest.fixture
 def project(user: str) -> str:
-    """One that nobody else has."""
+    """The name of a project that no other test has."""
     return f"Shop_{user[-6:]}"
 
 

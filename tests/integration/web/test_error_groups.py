@@ -1,4 +1,4 @@
-"""Errors across runs over HTTP: lists, one group, what somebody says of it, and the errors of a job."""
+"""Errors across runs over HTTP: lists, one group, its state and note, and the errors of a job."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def own(serve: Serve, settings: Settings) -> Iterator[Board]:
-    """A gateway of its own: other tests look for the jobs that ended last."""
+    """A gateway with a database of its own, because other tests look for the jobs that ended last."""
     with open_board(serve, settings, "error_groups") as board:
         yield board
 
@@ -175,7 +175,7 @@ def test_the_errors_of_a_job_say_what_is_new(shop: Shop) -> None:
     ]
     assert told["left_out"] == 0
     assert shop.client.get(f"/jobs/{job.id}").json()["new_errors"] == 1
-    # one that goes on, after a failed attempt
+    # a job that goes on after a failed attempt
     running = shop.run(status=JobStatus.RUNNING, finished_at=None)
     errors = [found_error("no price"), found_error("no colour")]
     AttemptErrorStore(shop.database).save(AttemptId(running.id, 1), RunErrors(errors, 7))

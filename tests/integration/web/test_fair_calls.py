@@ -1,4 +1,4 @@
-"""What one user's calls hold up: that user's own, and nobody else's."""
+"""Many slow calls of one user delay only this user's other calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOO_MANY = (429, "too_many_requests")
 
 
 class Gate:
-    """Calls of a store's method wait here until it is opened."""
+    """Calls of a store's method wait at the gate until it is opened."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -70,7 +70,7 @@ def root(keys: KeyStore) -> Issued:
 
 
 class Door:
-    """Calls with a key, as many at once as there are."""
+    """Calls the gateway with a key, any number of calls at once."""
 
     def __init__(self, http: httpx2.Client, issued: Issued, threads: ThreadPoolExecutor) -> None:
         self._http = http
@@ -84,7 +84,7 @@ class Door:
         return self._http.post(path, headers=self._headers, json=body)
 
     def posted(self, path: str, body: Any) -> socket.socket:
-        """The connection of a client that has sent this, and waits."""
+        """The connection of a client that has sent this request, and waits for the answer."""
         content = json.dumps(body)
         sent = {"Host": "127.0.0.1", "Content-Type": "application/json", "Content-Length": len(content)}
         head = "".join(f"{name}: {value}\r\n" for name, value in {**sent, **self._headers}.items())

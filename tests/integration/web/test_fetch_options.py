@@ -1,4 +1,4 @@
-"""What a crawl is to bring along to its sites is taken, checked, kept, and shown to nobody."""
+"""The headers and the proxy of a crawl's requests are checked and stored, and secrets in them are never shown."""
 
 from __future__ import annotations
 

@@ -99,10 +99,10 @@ def test_a_run_is_compared_with_those_before_it(
     gateway: httpx2.Client, items: ItemStore, keep: Keep, same: str
 ) -> None:
     runs_of, now = {same: new_job_id()}, utc_now()
-    # other tests have run the same spider
+    # a start URL of its own, because other tests have run the same spider
     own = make_job().spec.model_copy(update={"start_urls": (f"https://{new_job_id()}.example/",)})
     for hours, status, price in ((4, "finished", 1), (3, "error", None), (2, "partial", 1), (-1, "finished", None)):
-        # by a version of its own: a new one is what breaks fields
+        # each run has a version of its own, because mostly a new version breaks fields
         spec = own.model_copy(update={"version": str(hours)})
         run = keep(ended(**runs_of, status=status, created_at=now - timedelta(hours=hours), spec=spec))
         put(items, run, [{"url": "a", "price": price, "gone": "x"}])
@@ -266,7 +266,7 @@ def test_that_all_items_of_a_run_are_counted_is_found_out_without_counting_them_
 def test_the_items_of_a_run_are_compared_with_those_of_another(
     gateway: httpx2.Client, items: ItemStore, keep: Keep, user: str
 ) -> None:
-    # the caller sees the runs of other tests, too
+    # spiders of its own, because the caller sees the runs of other tests, too
     own, other = (make_job().spec.model_copy(update={"spider": new_job_id()}) for _ in range(2))
     before = keep(ended(user_id=user, spec=own, created_at=utc_now() - timedelta(hours=1)))
     now, first = keep(ended(user_id=user, spec=own)), keep(ended(user_id=f"{user}-first", spec=other))

@@ -23,14 +23,14 @@ from gateway.settings import Settings
 from gateway.stores.mongo import connect
 
 HANDLES = 1024
-#: As many as a gateway with so many handles accepted, and then no further connection.
+#: So many streams once took all handles: the gateway accepted no further connection.
 STREAMS = 936
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
 def many_handles() -> Iterator[None]:
-    """For this process, which holds the other ends."""
+    """More file handles for this process, which has the other ends of all connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * HANDLES)), hard))
     yield

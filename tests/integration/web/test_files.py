@@ -1,4 +1,4 @@
-"""`GET /jobs/{id}/files`, and each file: who may have it, in parts, and without harm to a browser."""
+"""`GET /jobs/{id}/files`, and each file: who may fetch it, in parts, and without harm to a browser."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def store(database: Any, settings: Settings) -> FileStore:
 
 @pytest.fixture(scope="module")
 def job(gateway: httpx2.Client, database: Any, store: FileStore) -> Job:
-    """Ended, with files of both of its attempts."""
+    """A job that has ended, with files of both of its attempts."""
     end = ExitReport(attempt=2, ended_at=utc_now(), files=FilesKept(count=5))
     attempts = {
         "1": Attempt(attempt=1, node="n1", dispatched_at=utc_now()),
@@ -181,7 +181,7 @@ def test_files_go_with_their_job(gateway: httpx2.Client, database: Any, store: F
     JobStore(database).insert(job)
     keep(store, AttemptId(job.id, 1), "images/a", b"a")
     keep(store, AttemptId(job.id, 1), "~", b"b")
-    # as a tailer leaves it that is killed
+    # a tailer that is killed leaves such a file
     (settings.discoverybot_home / "files" / job.id / "1" / "images" / "b#1").write_bytes(b"half")
     assert gateway.delete(f"/jobs/{job.id}").status_code == 204
     assert store.find(job.id, None, "images/a") is None

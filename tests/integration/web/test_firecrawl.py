@@ -1,4 +1,4 @@
-"""What clients of Firecrawl are answered, over plain HTTP, beside a worker and a node that are played."""
+"""What clients of Firecrawl get as answers, over plain HTTP. The test plays the worker and the node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gateway.requests.store import RequestChunk, RequestStore
 from gateway.settings import Settings
 
 URL = "https://example.com/docs"
-#: What the parameters of `pages` are like is tested with the spider; tags are checked as those are.
+#: A part of the schema of `pages`' parameters, enough to check tags. The whole is tested with the spider.
 OBJECT = {
     "type": "object",
     "properties": {"include_tags": {"type": "array", "items": {"type": "string", "format": "css-selector"}}},
@@ -80,7 +80,7 @@ def door(serve: Serve, settings: Settings) -> Iterator[Firecrawl]:
 
 
 def in_background(work: Any) -> Any:
-    """Call it beside what follows; the answer is given by the function that is returned."""
+    """Call `work` in a thread. Returns a function that waits for the result and returns it."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
@@ -114,7 +114,7 @@ def test_a_page_is_given_once_its_job_has_ended(door: Firecrawl) -> None:
             "scrapeId": job.id,
         },
     }
-    # four hours old is young enough for the clients' own default, and nothing is for 0
+    # by default the clients take an answer that is up to four hours old; with `maxAge` 0 they take none
     assert door.told("POST", "/v2/scrape", {**body, "maxAge": 14_400_000}) == told
     late = door.call("POST", "/v2/scrape", {**body, "maxAge": 0, "timeout": 1})
     assert (late.status_code, late.json()["code"]) == (408, "SCRAPE_TIMEOUT")
@@ -306,7 +306,7 @@ def test_jobs_are_their_users_and_of_this_spider(door: Firecrawl) -> None:
             answer = door.call(method, f"/v2/crawl/{named}{path}", who=who)
             assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found"), (method, path, who)
     assert door.call("POST", "/v2/crawl", {"url": URL}, who="reader").json()["code"] == "scope_missing"
-    # an agent's key crawls, but says nothing of how pages are fetched
+    # an agent's key may start crawls, but may not say how pages are fetched
     assert door.call("POST", "/v2/crawl", {"url": URL}, who="bert").is_success
     assert door.call("POST", "/v2/crawl", {"url": URL, "delay": 1}, who="bert").json()["code"] == "scope_missing"
 

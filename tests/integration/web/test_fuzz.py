@@ -1,4 +1,4 @@
-"""The API is held against its own description by Schemathesis: no error of ours, no answer that is not described."""
+"""Schemathesis checks the API against its own description: there is no 5xx, and no answer that is not described."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from gateway.jobs.job import JobStatus
 from gateway.settings import Settings
 
 FOLDER = Path(__file__).parent / "fuzz"
-#: Examples for each operation, of which there are some fifty; in full that makes thousands.
+#: Examples for each of some fifty operations; in full these are thousands.
 EXAMPLES = full_or_short(40, 2)
 PHASES = "examples,coverage,fuzzing" if FULL else "examples,fuzzing"
-#: These answer for as long as a crawl takes.
+#: Routes whose answers take as long as a crawl.
 STREAMS = "^/events$|/logs$"
-#: And from the first key on nothing would answer without one.
+#: Left out, because from the first key on no call without a key would succeed.
 KEYS = "^/keys$"
 STREAMS_OPENED = full_or_short(100, 6)
 
@@ -95,7 +95,7 @@ def test_no_answer_is_an_error_of_ours_or_not_described(target: Target, tmp_path
 
 @pytest.mark.timeout(300)
 def test_streams_too_open_or_say_why_not(target: Target) -> None:
-    """Each is left after its first bytes; what did not open is held against the description."""
+    """A stream is closed after its first bytes; the refusal of any other is checked against the description."""
     described = schemathesis.openapi.from_url(f"{target.url}/openapi.json")
     seen: Counter[tuple[str, int]] = Counter()
 
@@ -108,7 +108,7 @@ def test_streams_too_open_or_say_why_not(target: Target) -> None:
             if answer.status_code == httpx2.codes.OK and "event-stream" in answer.headers["content-type"]:
                 assert next(answer.iter_content(64))
             else:
-                # which levels and ids there are, no schema says
+                # a schema does not say which levels and ids there are, so wrong ones may be refused
                 case.validate_response(answer, excluded_checks=[positive_data_acceptance])
 
     for path in ("/jobs/{job_id}/logs", "/events"):

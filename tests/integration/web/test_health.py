@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("unhurried")
 def test_health_is_ok_once_everything_gives_a_sign_of_life(
     gateway: httpx2.Client, nodes: NodeStore, database: Database[dict[str, Any]]
 ) -> None:
-    # what other tests have left waiting or due, nobody will start, and their nodes are silent by now
+    # remove what other tests have left: jobs that nobody starts, and nodes that are silent by now
     for collection in ("jobs", "nodes", "schedules"):
         database[collection].delete_many({})
 
@@ -79,7 +79,7 @@ def test_who_gives_no_sign_of_life_any_more_is_missed(
     gateway: httpx2.Client, database: Database[dict[str, Any]], process: str, check: str, start: str
 ) -> None:
     def told(begins: str) -> dict[str, Any]:
-        """While a check takes long, a report has its answer of before."""
+        """Wait for this message of the check, because a report has the check's last answer while the check runs."""
 
         def found() -> dict[str, Any] | None:
             answer: dict[str, Any] = checks_of(gateway)[check]
@@ -156,14 +156,14 @@ def test_what_is_older_than_the_newest_is_named_and_is_no_fault(
     nodes.heartbeat("n2", version=today, **facts)
     for name in ("worker:secret.example:1", "worker:secret.example:2", "beat:secret.example:3"):
         HeartbeatStore(database).beat(name)
-    # a process of 0.1.0 takes over the name, and says nothing of its version
+    # processes of 0.1.0 take over the names; they do not report their version
     database["heartbeats"].update_many({"_id": {"$regex": "^worker"}}, {"$set": {"at": utc_now()}})
     found = check()
     assert found["status"] == "ok"
     assert found["message"] == (f"older than {today}, which runs beside them: node n1 (0.1.0), 2 workers (0.1.0)")
     assert "first nodes, then workers and beats, then gateways (docs/how-to/upgrade.md)" in found["todo"]
     assert "secret" not in str(found)
-    # a release of two digits, of which one lived here until lately
+    # a release with a number of two digits; one of its processes was alive until lately
     HeartbeatStore(database, lambda: utc_now() - timedelta(minutes=1)).beat("beat:gone:1")
     for name in ("beat:gone:1", "beat:secret.example:3"):
         database["heartbeats"].update_one({"_id": name}, {"$set": {"version": "0.10.0"}})
@@ -172,7 +172,7 @@ def test_what_is_older_than_the_newest_is_named_and_is_no_fault(
 
 
 def test_documents_of_a_newer_version_are_told_of(gateway: httpx2.Client, database: Database[dict[str, Any]]) -> None:
-    """Who runs goes on: one start of a newer version must not end a platform."""
+    """Processes that run go on: one start of a newer version must not stop a platform."""
     try:
         enter(database, Format(2, 2))
         health = gateway.get("/health")
@@ -200,7 +200,7 @@ def test_a_gateway_that_was_there_before_stores_it_does_not_understand_takes_not
                 what="word of the format",
             )
             assert_refused(gateway.post("/crawl", json=crawl))
-            # as many as `prepare` needs to try again
+            # after so many seconds, `prepare` has tried again
             time.sleep(2)
             assert_refused(gateway.post("/crawl", json=crawl))
             assert "jobs" not in database.list_collection_names()
@@ -210,7 +210,7 @@ def test_a_gateway_that_was_there_before_stores_it_does_not_understand_takes_not
 def test_what_cannot_be_read_is_counted_and_left_out(
     gateway: httpx2.Client, database: Database[dict[str, Any]]
 ) -> None:
-    # other tests may have left some
+    # other tests may have left sites
     readable = gateway.get("/sites").json()["sites"]
     database["sites"].insert_one({"_id": "bad", "number": "x"})
     try:
@@ -252,7 +252,7 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
     assert waiting["message"].startswith("late calls: 2, the first by 3")
     assert "webhook_failed" in waiting["todo"]
     assert not {word for word in ("secret", "ada", job.id) if word in str(waiting)}
-    # somebody is at the one, and the other is called again later
+    # a worker calls the first one, and the other one is to be called later
     later = utc_now() + timedelta(minutes=1)
     claimed, _ = (deliveries.claim(one.id, later) for one in made)
     assert check()["message"] == "every webhook is called when it is due"
@@ -283,12 +283,12 @@ def test_a_slow_link_to_a_store_is_named(
             mongo.delay = live.delay = 0.2
             far = connect(through["mongo_uri"], heartbeat=0.5)
             for store in ("mongo", "redis"):
-                # the first report may still have what was answered before
+                # the first report may still have the answers of before
                 wait_until(lambda store=store: checks_of(gateway)[store]["status"] == "down", what=f"a slow {store}")
                 slow = checks_of(gateway)[store]
                 assert " s for a ping" in slow["message"]
                 assert "network" in slow["todo"]
-            # a worker and a node whose way to MongoDB is a slow one
+            # a worker and a node with a slow connection to MongoDB
             wait_until(lambda: round_trip(far) > 0.35, what="slow heartbeats")
             HeartbeatStore(far).beat("worker:far:1", slow_nodes=[("n7", 0.42)])
             NodeStore(far).heartbeat(
@@ -325,7 +325,7 @@ def test_a_full_redis_and_a_read_only_one_are_named(serve: Serve, settings: Sett
         full = check()
         assert (full["status"], full["message"].partition(":")[0]) == ("down", "full")
         assert "maxmemory" in full["todo"]
-        # one that throws out what is oldest is never full
+        # a Redis that evicts old keys is never full
         own.config_set("maxmemory-policy", "allkeys-lru")
         assert check()["status"] == "ok"
         own.config_set("maxmemory", 0)
@@ -391,7 +391,7 @@ def test_a_store_that_is_silent_keeps_few_reports_waiting_and_is_named(
         with redis.frozen():
             began = time.monotonic()
             reports = [gateway.get("/health").json()["checks"] for _ in range(12)]
-            # each waited for the store's time-out, which is four seconds
+            # each report once waited for the store's timeout, which is four seconds
             assert time.monotonic() - began < 30
             assert reports[-1]["redis"]["status"] == "down"
             assert "REDIS_URL" in reports[-1]["redis"]["todo"]
@@ -407,7 +407,7 @@ def test_nothing_is_unknown_before_a_node_has_published_its_spiders(
         serve(settings.model_copy(update={"mongo_uri": str(mongo)})) as gateway,
     ):
         database = connect(str(mongo))
-        # one that lives and has not come to its spiders
+        # a node that lives, but has not published its spiders yet
         NodeStore(database).heartbeat(
             "n1", url="http://127.0.0.1:6800", max_slots=4, alive=[], present=[], beating_since=utc_now()
         )

@@ -1,4 +1,4 @@
-"""Clients who never come to an end, each as bytes on a socket."""
+"""Clients that never end their request or never read the answer, each as bytes on a socket."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from gateway.web import http_protocol
 from gateway.web.http_protocol import BoundedProtocol
 
 SECONDS = 1.0
-#: Nobody else's: a process that still asks for a server which had our port would be one more connection.
+#: An address that no other test uses: a client of a server that had our port before would be one more connection.
 ADDRESS = "127.9.8.7"
 END = b"\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
-#: More than the system holds for a client that does not read.
+#: More bytes than the system buffers for a client that does not read.
 LONG = 64 << 20
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with the length of the body, and of the headers; `/early` without reading it, `/long` in many bytes."""
+    """Answers with the length of the body and of the headers. `/early` reads no body, `/long` sends `LONG` bytes."""
     if scope["type"] != "http":
         return
     size, more = 0, scope["path"] != "/early"
@@ -43,7 +43,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 class Server:
     def __init__(self) -> None:
-        # other servers of this process, such as that of other tests, keep their idle connections elsewhere
+        # a class of its own, so that idle connections of other tests' servers in this process do not count
         self._protocol = type("OwnProtocol", (BoundedProtocol,), {"idle": {}, "unread": {}})
         config = uvicorn.Config(
             app, host=ADDRESS, port=0, http=self._protocol, log_config=None, lifespan="off", ws="none"
@@ -58,7 +58,7 @@ class Server:
         return socket.create_connection(self.address, timeout=60, source_address=(source, 0))
 
     def counts(self) -> tuple[int, int]:
-        """Connections that the server has accepted, and those of them without a request under way."""
+        """How many connections the server has, and how many of these have no request under way."""
         idle = sum(map(len, list(self._protocol.idle.values())))
         return len(self._server.server_state.connections), idle
 
@@ -69,7 +69,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """With limits that no busy machine comes to; those who wait for them ask for `short` ones."""
+    """A server whose time limits no busy machine reaches. Tests that wait for the limits use `short`."""
     monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 60)
     monkeypatch.setattr(http_protocol, "BODY_SECONDS", 60)
     running = Server()
@@ -90,7 +90,7 @@ def client(server: Server) -> Iterator[socket.socket]:
 
 
 def answer(connection: socket.socket) -> tuple[int, bytes]:
-    """Status and body of the next answer; status 0 where the connection ends without one."""
+    """Status and body of the next answer; status 0 if the connection ends without an answer."""
     head = b""
     while not head.endswith(END):
         if not (byte := connection.recv(1)):
@@ -262,7 +262,7 @@ def test_one_that_is_read_slowly_arrives(
 def test_of_more_than_a_user_or_all_may_leave_unread_those_go_who_have_waited_longest(
     server: Server, monkeypatch: pytest.MonkeyPatch, limit: str, answers: int
 ) -> None:
-    """Of all users, those of the one who has most."""
+    """If all users together leave too much unread, the connections of the user with most of it are closed."""
     monkeypatch.setattr(http_protocol, limit, answers * LONG)
     with ExitStack() as ends:
         other, *ours = (ends.enter_context(server.connect(source)) for source in ("127.9.8.6", *[""] * 6))
@@ -270,14 +270,14 @@ def test_of_more_than_a_user_or_all_may_leave_unread_those_go_who_have_waited_lo
             client.sendall(GET.replace(b"/", b"/long", 1) + b"Connection: close\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
             if number == 3:
-                # those before are slow, and those that come now are not
+                # the clients before are slow by now, and those that come next are not
                 time.sleep(1.5 * http_protocol.IDLE_SECONDS)
         wait_until(lambda: server.counts() == (4, 0), what="the end of the slowest three")
         assert [received(client) > LONG for client in (other, *ours)] == [True, *[False] * 3, *[True] * 3]
 
 
 def received(connection: socket.socket, pause: int = 0) -> int:
-    """How many bytes came until the end, read with half a second's pause after each so many bytes."""
+    """How many bytes came until the end. With `pause`, wait half a second after each so many bytes."""
     total, since = 0, 0
     try:
         while piece := connection.recv(1 << 16):
@@ -293,7 +293,7 @@ def received(connection: socket.socket, pause: int = 0) -> int:
 def test_where_handles_become_few_those_go_who_only_wait(
     server: Server, client: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # the loop's clock counts milliseconds: all of this may happen in one
+    # negative, because the loop's clock counts milliseconds, and the whole test may fit into one
     monkeypatch.setattr(http_protocol, "IDLE_SECONDS", -1)
     monkeypatch.setattr(BoundedProtocol, "most_connections", 5)
     client.sendall(POST + b"Content-Length: 1\r\n\r\n")
@@ -310,5 +310,5 @@ def test_where_handles_become_few_those_go_who_only_wait(
 
 
 def test_every_process_of_the_gateway_is_given_it() -> None:
-    """Uvicorn pickles what it starts its processes with."""
+    """Uvicorn pickles the protocol's class for the processes that it starts."""
     assert pickle.loads(pickle.dumps(BoundedProtocol)) is BoundedProtocol

@@ -1,4 +1,4 @@
-"""A second user, on every route that the API describes: nothing of the first can be reached, changed or seen."""
+"""A second user calls every route that the API describes, and can see and change nothing of the first user."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from gateway.web.description import scopes_of
 from gateway.web.routes.jobs import not_a_job
 
 SCOPES = scopes_of(APP.routes)
-#: Of those that the description leaves out, the pages alone.
+#: All routes in the API's description, and the console's pages.
 ROUTES = sorted(
     {
         f"{method} {one.path_format}"
@@ -52,7 +52,7 @@ ROUTES = sorted(
 PATHS = {route.split()[1] for route in ROUTES}
 OPEN = {route for route in ROUTES if SCOPES[route] is None}
 OWNED = ("job_id", "schedule_id", "run_id", "letter_id", "endpoint_id", "rule_id", "alert_id", "view_id", "error_id")
-#: In everything that is the first user's.
+#: A text in everything that is the first user's.
 MARK = "annes-secret"
 #: Bodies of the routes that take one; the others ignore theirs.
 BODIES: dict[str, dict[str, Any]] = {
@@ -86,16 +86,16 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /v2/crawl": {"url": "https://example.com/"},
     "POST /v2/batch/scrape": {"urls": ["https://example.com/"]},
 }
-#: Those of them that wait for what no node here does.
+#: Routes whose calls would wait for a node, which is not there.
 WAITING = {"POST /v2/scrape", "POST /v2/map"}
-#: Those of them that are about whoever calls, and name nobody.
+#: Routes with a body that are about the calling user, and name no user.
 OF_CALLER = {"POST /views", "POST /v2/crawl", "POST /v2/batch/scrape", *WAITING}
-#: Those of them whose address names the user.
+#: Routes whose query names the user.
 NAMED = {"PUT /datasets/{name}", "PATCH /datasets/{name}", "POST /webhooks/secret"}
 
 
 def error_of(answer: httpx2.Response) -> dict[str, Any]:
-    """In our words, also of the API that has others."""
+    """The error in the form of our own API, also if the answer has the form of Firecrawl's."""
     told = answer.json()
     if "success" in told:
         return {"code": told["code"], "message": told["error"], "detail": told.get("details")}
@@ -106,12 +106,12 @@ def error_of(answer: httpx2.Response) -> dict[str, Any]:
 class Door(NamedTuple):
     client: httpx2.Client
     keys: dict[str, str]
-    #: By the name of the part of an address: the first user's.
+    #: Ids of what is the first user's, by the name of the parameter in an address.
     ids: dict[str, str]
     board: Board
 
     def call(self, route: str, who: str | None, ids: dict[str, str] | None = None, **more: Any) -> httpx2.Response:
-        """The answer; of a stream what comes at first."""
+        """The answer; of a stream only its first bytes."""
         method, path = route.split()
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
         address = path.format(
@@ -124,7 +124,7 @@ class Door(NamedTuple):
                 "spider": "jobs",
                 "run": (ids or self.ids)["job_id"],
                 **(ids or self.ids),
-                # files have names, too
+                # a `{name}` is a dataset's only in addresses of datasets; elsewhere it may be a file's
                 **({"name": (ids or self.ids).get("dataset", "board")} if "/datasets/" in path else {}),
                 **({"job_id": (ids or self.ids)["pages_id"]} if path.startswith("/v2/") else {}),
             }
@@ -132,7 +132,7 @@ class Door(NamedTuple):
         body: dict[str, Any] = {"json": BODIES[route]} if route in BODIES else {}
         if route in NAMED:
             body["params"] = {"user_id": "anne"}
-        # of whoever was signed in by a call before
+        # a call before may have signed somebody in
         self.client.cookies.clear()
         with self.client.stream(method, address, headers=headers, **{**body, **more}) as answer:
             if answer.headers.get("content-type", "").startswith("text/event-stream") and answer.is_success:
@@ -205,7 +205,7 @@ def _belongings(board: Board, key: str) -> dict[str, str]:
 
 
 def _only(ids: dict[str, str]) -> dict[str, str]:
-    """What a delivery is for, and about."""
+    """The endpoint and the job of a delivery."""
     return {name: ids[name] for name in ("endpoint_id", "job_id")}
 
 
@@ -217,7 +217,7 @@ def _hold_run(board: Board, job_id: str) -> None:
 
 
 def _keep_file(board: Board, job_id: str) -> None:
-    """By the name that a `{name}` in a route stands for."""
+    """Store a file of the job, with the name that `Door.call` puts in the place of `{name}`."""
     attempt, now = AttemptId(job_id, 1), utc_now()
     board.files.keep(attempt, "board", [MARK.encode()])
     board.files.note(FileRecord.of(attempt, "board", size=len(MARK), sha256=MARK, modified_at=now, stored_at=now))
@@ -239,7 +239,7 @@ def test_what_is_anothers_is_not_there(door: Door) -> None:
         assert (answer.status_code, missing.status_code) == (404, 404), (route, answer.text)
         told, expected = error_of(answer), error_of(missing)
         assert told["code"] == expected["code"], route
-        # but for the id, word for word the same
+        # the messages are the same, except for the id
         assert told["message"].split("'")[0] == expected["message"].split("'")[0], route
         assert told["detail"] == expected["detail"], route
         assert door.call("GET " + route.split()[1], None, ids).status_code in {401, 405}, route
@@ -342,7 +342,7 @@ def test_ids_in_a_query_or_a_header_open_nothing(door: Door) -> None:
 
 
 def test_the_owner_and_admins_reach_all_of_it(door: Door) -> None:
-    # else the tests above would hold for a door that is shut
+    # otherwise the tests above would also pass if everything were refused
     gets = [route for route in ROUTES if route.startswith("GET ")]
     for route, who in product(gets, ("anne", "reader", "colleague", "admin")):
         answer = door.call(route, who)
@@ -358,7 +358,7 @@ def test_the_owner_and_admins_reach_all_of_it(door: Door) -> None:
 def test_nobody_gets_in_without_a_key_but_where_it_is_open(door: Door) -> None:
     for route in ROUTES:
         answer = door.call(route, None)
-        # where one shows a key, one needs a key
+        # signing in needs a key
         if route in OPEN - {"POST /session"}:
             assert answer.is_success, route
             continue
@@ -373,7 +373,7 @@ def test_a_run_of_a_site_is_its_callers(door: Door) -> None:
     named = {**door.ids, "run_id": run["run_id"]}
     assert door.call("GET /jobs/scrape/{run_id}", "bert", named).is_success
     assert door.call("GET /jobs/scrape/{run_id}", "anne", named).status_code == 404
-    # nobody's user in particular: an admin's are the operator's, as they were before there were keys
+    # an admin's runs belong to `operator`, as all runs did before there were keys
     run = door.call("POST /jobs/scrape", "admin", **body).json()["data"]
     assert door.board.jobs.get(run["task_id"]).user_id == "operator"
 

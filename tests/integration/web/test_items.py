@@ -26,7 +26,7 @@ COUNT = 1234
 
 @pytest.fixture(scope="module")
 def job(gateway: httpx2.Client, database: object) -> Job:
-    """Running its second attempt, with items of both."""
+    """A job that runs its second attempt, with items of both attempts."""
     attempts = {str(n): Attempt(attempt=n, node="n1", dispatched_at=utc_now()) for n in (1, 2)}
     job = make_job(status=JobStatus.RUNNING, attempt=2, attempts=attempts)
     JobStore(database).insert(job)  # type: ignore[arg-type] # the fixture's type is the conftest's business

@@ -52,7 +52,7 @@ def ran(number: int = 1, *, errors: int = 0) -> Attempt:
 def test_the_list_is_newest_first_and_paged_without_gap_or_repeat(
     gateway: httpx2.Client, keep: Keep, user: str
 ) -> None:
-    # several in the same millisecond: the id decides
+    # several jobs of the same millisecond are in the order of their ids
     made = [keep(make_job(user_id=user, created_at=utc_now() - timedelta(seconds=n // 3))) for n in range(8)]
     expected = [job.id for job in sorted(made, key=lambda job: (job.created_at, job.id), reverse=True)]
     listed: list[str] = []
@@ -111,13 +111,13 @@ def test_a_job_tells_who_was_told_of_its_end_and_why_others_were_not(
 
 
 def test_a_waiting_job_tells_its_place_in_the_queue(gateway: httpx2.Client, keep: Keep, user: str) -> None:
-    # nobody else's jobs have waited for so long, whatever their priorities
+    # no job of another test has waited for so long, so this one is the first, whatever the priorities
     long_ago = utc_now() - timedelta(days=9000)
     first = keep(make_job(user_id=user, created_at=long_ago))
     urgent = keep(make_job(user_id=user, created_at=long_ago, priority=1))
     last = keep(make_job(user_id=user, created_at=long_ago + timedelta(seconds=1)))
     places = [gateway.get(f"/jobs/{job.id}/status").json()["queue_position"] for job in (urgent, first, last)]
-    # users take turns, and others may wait here too
+    # users take turns, and jobs of other tests may wait in between
     assert places[0] == 1
     assert places == sorted(set(places))
 
@@ -160,7 +160,7 @@ def test_the_detail_lists_every_attempt_with_its_own_record(gateway: httpx2.Clie
 def test_a_waiting_job_is_cancelled_at_once_and_only_once(gateway: httpx2.Client, keep: Keep, user: str) -> None:
     job = keep(make_job(user_id=user))
     assert gateway.post(f"/jobs/{job.id}/cancel").json()["status"] == "cancelled"
-    # whoever got no answer asks again
+    # a client that got no answer asks again
     assert gateway.post(f"/jobs/{job.id}/cancel").json()["status"] == "cancelled"
 
 
@@ -306,7 +306,7 @@ def test_a_list_reads_what_it_shows_and_not_whole_jobs(
         attempt.exit.report.stats = stats
     for _ in range(20):
         keep(make_job(user_id=user, spec=spec, attempt=3, attempts=attempts, superseded=1, dead=True, **ENDED))
-    # as an older version wrote them
+    # as if an older version had written the jobs
     database["jobs"].update_many({"user_id": user}, {"$unset": {"superseded": ""}})
     whole = sum(len(bson.encode(job)) for job in database["jobs"].find({"user_id": user}))
     answered = Answered()
@@ -323,7 +323,7 @@ def test_a_list_reads_what_it_shows_and_not_whole_jobs(
 
 
 class Answered(monitoring.CommandListener):
-    """How many bytes the documents have that MongoDB answers with."""
+    """Counts the bytes of the documents in MongoDB's answers."""
 
     size = 0
 

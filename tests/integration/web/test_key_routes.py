@@ -1,4 +1,4 @@
-"""`/keys`: made and revoked over HTTP, with the secret told once."""
+"""`/keys`: keys are made and revoked over HTTP, and a key's secret is shown once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.stores.mongo import connect
 
 @pytest.fixture(scope="module")
 def own_settings(settings: Settings) -> Settings:
-    """A database of its own: from the first key on every call takes one."""
+    """Settings with a database of its own, because from the first key on every call needs one."""
     return settings.model_copy(update={"mongo_uri": settings.mongo_uri.replace("/discoverybot", "/key-routes")})
 
 
@@ -40,7 +40,7 @@ def test_a_key_is_made_told_once_and_revoked(door: httpx2.Client, own_settings: 
     made = door.post("/keys", json=first)
     assert made.status_code == 201, made.text
     root = {"Authorization": f"Bearer {made.json()['key']}"}
-    # every gateway remembers for a moment that there was no key
+    # for a moment, a gateway still takes it that there is no key
     wait_until(lambda: door.get("/session", headers=root).json()["user_id"] == "root", what="a gateway with keys")
     assert door.get("/keys", headers=root).json()["keys"][0]["note"] == "the first"
     for field, value in {
@@ -54,7 +54,7 @@ def test_a_key_is_made_told_once_and_revoked(door: httpx2.Client, own_settings: 
     secret, key_id = anne["key"].rpartition("_")[2], anne["key_id"]
     hers = {"Authorization": f"Bearer {anne['key']}"}
     assert door.get("/session", headers=hers).json()["user_id"] == "anne"
-    # she makes none, and sees none
+    # her key may not make or list keys
     assert {door.request(method, "/keys", headers=hers).status_code for method in ("GET", "POST")} == {403}
     assert door.delete(f"/keys/{key_id}", headers=hers).status_code == 403
     assert secret not in door.get("/keys", headers=root).text
@@ -65,7 +65,7 @@ def test_a_key_is_made_told_once_and_revoked(door: httpx2.Client, own_settings: 
     key = KeyStore(database).get(key_id)
     assert key is not None
     assert key.revoked_at is not None
-    # who did it is noted, and the secret nowhere
+    # the record has who did it, but not the secret
     entries = str(list(database[AuditStore(database)._audit.name].find()))
     assert secret not in entries
     database.client.close()

@@ -1,4 +1,4 @@
-"""The door: no keys, the first one, wrong ones, revoked ones; and the minute that a stream token opens."""
+"""Authentication: without keys, with the first key, wrong and revoked ones; and tokens of streams."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def door(serve: Serve, own_settings: Settings, own: object) -> Iterator[httpx2.C
 
 @pytest.fixture(scope="module")
 def anne(door: httpx2.Client, keys: KeyStore) -> Issued:
-    """The first key, made while the gateway serves everybody here."""
+    """The first key, made while the gateway still serves everybody."""
     assert door.get("/jobs").status_code == 200
     issued = KeyIssue(keys).issue("anne", [Scope.CRAWL])
     _wait(lambda: door.get("/jobs").status_code == 401)
@@ -69,7 +69,7 @@ def ask(door: httpx2.Client, key: object, path: str = "/jobs", **more: Any) -> h
 def test_what_is_the_same_for_everybody_stays_open(door: httpx2.Client, anne: Issued) -> None:
     for path in ("/health/live", "/docs", "/redoc", "/openapi.json", "/docs/assets/favicon.png"):
         assert door.get(path).status_code == 200
-    # it leads to the documentation, which may not be built
+    # `/help` leads to the documentation, which may not be built
     assert door.get("/help").status_code == 307
     assert door.get("/help/").status_code in {200, 404}
     assert door.get("/health").json()["status"] == "starting"
@@ -150,7 +150,7 @@ def test_a_stream_token_opens_one_log_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    # whatever tests before this one have made of it
+    # earlier tests may have changed the logger
     access = logging.getLogger("uvicorn.access")
     caplog.set_level(logging.INFO, access.name)
     for name, value in (("propagate", True), ("disabled", False)):
@@ -164,7 +164,7 @@ def test_a_stream_token_opens_one_log_and_nothing_else(
     answer = door.post(f"/jobs/{first.id}/stream-token", headers=headers)
     assert answer.status_code == 200, answer.text
     token, url = answer.json()["token"], answer.json()["url"]
-    # a connection of its own: each remembers whether there was a log when it was made
+    # a new connection, because each one remembers whether there was a log when it was opened
     with httpx2.Client(base_url=door.base_url, trust_env=False) as fresh:
         stream = fresh.get(url + "&level=WARNING")
     assert stream.status_code == 200

@@ -1,4 +1,4 @@
-"""How a job has gone: its counts over time, the moments of its life, the runs beside it."""
+"""A job's history: its counts over time, its steps, and the runs of the same schedule or spider."""
 
 from __future__ import annotations
 

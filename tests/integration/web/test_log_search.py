@@ -1,4 +1,4 @@
-"""A log counted, searched and read in parts, over HTTP: what is stored, and what is only in Redis yet."""
+"""A log is counted, searched and read in parts, over HTTP: stored lines, and lines that only Redis has yet."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_text_is_found_in_the_whole_log(play: Play, ask: Ask) -> None:
     assert (found["lines"], found["positions"]) == (12, expected)
     assert sum(segment[3] for segment in found["segments"]) == 12
     assert ask("search", q="line 7", limit=2)["positions"] == expected[:2]
-    # what Redis alone has
+    # lines that only Redis has
     assert ask("search", q="line 14")["positions"][-1] == ids[-1]
     assert ask("search", q="line", level="WARNING")["lines"] == 4
     assert ask("search", q="€ PRICE")["positions"] == [ids[303]]

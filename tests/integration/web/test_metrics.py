@@ -1,4 +1,4 @@
-"""What Prometheus is told, read with its own parser."""
+"""The metrics for Prometheus, read with its own parser."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def own(own_uri: str) -> Iterator[Database[dict[str, Any]]]:
 def door(
     serve: Serve, settings: Settings, own_uri: str, own: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[httpx2.Client]:
-    """A gateway that looks at each scrape."""
+    """A gateway that reads the database anew for each scrape."""
     for collection in ("jobs", "nodes", "heartbeats", "deliveries"):
         own[collection].delete_many({})
     monkeypatch.setattr(facts, "KEPT", 0.0)

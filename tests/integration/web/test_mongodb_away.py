@@ -1,4 +1,4 @@
-"""MongoDB goes away and comes back: whoever needs it is refused at once, however many ask at the same time."""
+"""MongoDB goes away and comes back: calls that need it are refused at once, however many come at the same time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLIENTS = 100
 class Board(NamedTuple):
     http: httpx2.Client
     mongo: StoreProcess
-    #: A crawl that was asked for before.
+    #: A crawl that was requested before.
     job_id: str
 
     def ask(self, page: object) -> httpx2.Response:
@@ -69,17 +69,17 @@ def assert_refused(answers: list[httpx2.Response]) -> None:
 
 def test_a_crowd_is_refused_at_once_and_served_when_mongodb_is_back(board: Board) -> None:
     with board.mongo.away():
-        # nobody knows yet: some wait for their time-out, and nobody for others' (clients give up after 20 seconds)
+        # not known yet: some calls wait for their own timeout, but none for another's (clients give up after 20 s)
         assert_refused(at_once(board.ask))
         wait_until(board.known_to_be_away, what="the gateway to know it")
         answers = at_once(board.ask)
         assert_refused(answers)
-        # in no thread of theirs
+        # refused before the call gets a thread
         assert {answer.json()["error"]["message"] for answer in answers} == {"the database is away"}
         assert_refused(at_once(lambda _: board.http.get(f"/jobs/{board.job_id}/status")))
         paths = ("/jobs", "/spiders", "/nodes", "/jobs/queue/status", "/events", f"/jobs/{board.job_id}/logs")
         assert_refused([board.http.get(path) for path in paths])
-        # what Redis knows is answered, as is what needs neither
+        # calls are answered that need only Redis, or no store
         assert board.ask("old").json()["job_id"] == board.job_id
         assert board.http.get("/health").json()["status"] == "down"
         assert board.http.get("/metrics").status_code == HTTPStatus.OK
@@ -104,7 +104,7 @@ class Answering(NamedTuple):
 def answering(
     tmp_path: Path, settings: Settings, serve: Callable[[Settings], AbstractContextManager[httpx2.Client]]
 ) -> Iterator[Answering]:
-    """A gateway whose MongoDB answers as it is told to."""
+    """A gateway whose MongoDB answers as the test wants."""
     with embedded_mongo(tmp_path / "mongo") as mongo, MongoRelay.before(mongo).running() as relay:
         database = connect(mongo)
         with serve(settings.model_copy(update={"mongo_uri": relay.url(mongo)})) as http:
@@ -113,7 +113,7 @@ def answering(
         database.client.close()
 
 
-#: Codes by which PyMongo itself knows that the server has gone are not among them.
+#: Codes of errors that pass, without those by which PyMongo itself knows that the server is away.
 PASSING = (262, 11601, 112, 43, 175, 50)
 
 

@@ -1,4 +1,6 @@
-"""Scrapyd's pages through the gateway: for admins, with nothing of theirs passed on, and powerless."""
+"""Scrapyd's pages through the gateway: only admins see them, the node gets no cookie or key of theirs, and scripts of
+the pages have no power.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def test_the_node_gets_its_password_and_nothing_of_the_browsers(admin: httpx2.Cl
     page = admin.get("/nodes/n1/scrapyd/", headers={"Referer": f"{admin.base_url}docs"})
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html"
-    # its links lead here again
+    # the page's links lead through the gateway
     assert 'href="/nodes/n1/scrapyd/jobs"' in page.text
     sent = node.asked[-1][2]
     assert not {"Cookie", "Referer", "Origin", "X-CSRF-Token"} & set(sent)

@@ -1,4 +1,4 @@
-"""`/nodes`: what is said of each node, and who takes work away from it and gives it back."""
+"""`/nodes`: what is said of each node, and who may drain and resume it."""
 
 from __future__ import annotations
 
@@ -173,14 +173,14 @@ def test_a_drained_node_is_waited_for_until_all_that_it_had_is_shipped(
     assert (runs.status_code, runs.headers["location"]) == (202, "/nodes/n1")
     assert runs.json()["waits_for"][0] == "running crawls: 1"
     holds.free("a-1", ["node:n1"])
-    time.sleep(0.002)  # times are in milliseconds there, and a sign of life counts if it is later
+    time.sleep(0.002)  # stored times are in milliseconds, and only a later heartbeat counts
     beat(store, unshipped=1)
     ships = door.get("/nodes/n1").json()
     assert (ships["removable"], ships["waits_for"]) == (False, ["crawls that are not stored in full: 1"])
     with ThreadPoolExecutor(1) as threads:
         waits = threads.submit(door.post, "/nodes/n1/drain", params={"wait": 30})
         while not waits.done():
-            # the first one may be older than the end of its last crawl, and know nothing of the files that it left
+            # only a heartbeat after the end of the node's last crawl counts: an earlier one may lack its files
             beat(store, unshipped=0)
         empty = waits.result()
     assert (empty.status_code, empty.json()["removable"], empty.json()["waits_for"]) == (200, True, [])
@@ -238,7 +238,7 @@ def problem_of(answer: httpx2.Response) -> tuple[int, str]:
 def test_there_is_nothing_to_be_done_with_a_node_that_nobody_knows(door: httpx2.Client, what: str) -> None:
     answer = door.post(f"/nodes/nobody/{what}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "node_not_found")
-    # and none is made by asking
+    # the call has made no such node
     assert door.get("/nodes").json()["nodes"] == []
 
 
@@ -261,7 +261,7 @@ def test_a_list_of_nodes_is_held_against_those_that_are_there(
         health = check(door, "node_list")
         assert (health["status"], "2 nodes in SCRAPYD_URL, 1" in health["message"]) == ("down", True)
         assert "NODE_URL" in health["todo"]
-        # anybody may ask
+        # everybody may see the report, so it names no address
         assert "10.0.0" not in str(health)
         beat(store, "late", url="http://10.0.0.7:6800")
         health = check(door, "node_list")

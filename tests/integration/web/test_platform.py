@@ -1,4 +1,4 @@
-"""What can be run, where, and how much room there is."""
+"""Which spiders can run, on which nodes, and how many slots are free."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ URLS = {
 
 @pytest.fixture(scope="module")
 def own(settings: Settings) -> Iterator[Database[dict[str, Any]]]:
-    """A database of its own: what these nodes have is nobody else's."""
+    """A database of its own, so that no other test sees these nodes."""
     database = connect(settings.mongo_uri.replace("/discoverybot", "/platform"))
     SpiderStore(database).publish(
         "n1",

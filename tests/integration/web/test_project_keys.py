@@ -1,4 +1,4 @@
-"""A key that reads one project, on every route: all of it, and nothing by which another project could be known."""
+"""A key that may read one project calls every route: it sees all of the project, and no trace of another one."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ from gateway.signals.alert_rules import BUILT_IN, AlertGroup, Grouping
 from gateway.signals.alerts import Alert, AlertStore
 from gateway.web.authorisation import is_by_project
 
-#: The project that the key reads, and the one that it does not. All that is of a project has its name in it.
+#: The project that the key may read, and one that it may not. Everything of a project has the project's name in it,
+#: so a search for the hidden name finds what leaks.
 SHOWN, HIDDEN = "shopping", "undercover"
-#: What a key for projects may call, by the parameters of its address or by a mark.
+#: Routes that a key for projects may call: a parameter names something of a project, or the route has a mark.
 SERVED = {
     f"{method} {one.path_format}"
     for one in iter_route_contexts(APP.routes)
@@ -51,7 +52,7 @@ SERVED = {
     if SCOPES.get(f"{method} {one.path_format}") is Scope.READ
     and is_by_project(one.original_route.endpoint, one.original_route.param_convertors)
 }
-#: Lists that must have something of the project: else they would prove nothing by what is not in them.
+#: Lists that must show something of the readable project: an empty list would prove nothing.
 LISTS = [
     *(
         "/jobs",
@@ -69,7 +70,7 @@ LISTS = [
 
 
 class Belongings:
-    """Of each kind one thing of a project; its jobs are those of a user who is not the key's."""
+    """One thing of each kind in a project. Its jobs belong to another user than the key does."""
 
     def __init__(self, board: Board, project: str) -> None:
         self.board, self.project, self.spider = board, project, f"{project}-spider"
@@ -136,7 +137,7 @@ class Belongings:
         group = AlertGroup(Grouping.SPIDER, self.spider)
         alert = Alert.new(BUILT_IN["crawl-failed"], "bert", group, utc_now())
         AlertStore(database).save(alert.fires(utc_now(), self.project, job_id, None), None)
-        # the key's own user may have noted the name, with another key
+        # a view of the key's own user, who may have saved the project's name with another key
         query = {"query": f"project={self.project}", "shared": True}
         view = SavedViews(ViewStore(database)).save(
             "carl", ListName.JOBS, f"{self.project}-view", default=None, **query
@@ -151,7 +152,7 @@ class Belongings:
 
     @property
     def secrets(self) -> set[str]:
-        """What must not be in an answer about another project."""
+        """Texts that must not be in an answer about another project."""
         named = {value for name, value in self.ids.items() if name not in {"rule_id", "endpoint_id", "delivery_id"}}
         return {self.project, *named, *(job.id for job in self.jobs)}
 
@@ -196,7 +197,7 @@ def told(answer: httpx2.Response, secrets: set[str]) -> list[str]:
     return sorted(one for one in secrets if one in answer.text or one in headers)
 
 
-# of whoever shows the key: that a user's own jobs are in the hidden project opens it no more than to others
+# `bert` owns the jobs in the hidden project, but his key for projects shows it no more than the other key does
 @pytest.mark.parametrize("who", ["reader", "bert"])
 @pytest.mark.parametrize("route", ROUTES)
 def test_no_route_tells_of_another_project(door: Door, hidden: Belongings, route: str, who: str) -> None:
@@ -210,7 +211,7 @@ def test_no_route_tells_of_another_project(door: Door, hidden: Belongings, route
         assert (answer.status_code, error_of(answer)["code"]) == (403, "projects_only")
         assert error_of(answer)["message"].startswith(f"this key can only read the project '{SHOWN}'")
     else:
-        # of Firecrawl's API a crawl is one of our own spider alone
+        # Firecrawl's API only knows crawls of the spider `pages`
         assert not answer.is_error or route.split()[1].startswith("/v2/"), answer.text
 
 
@@ -228,10 +229,10 @@ def test_what_is_of_another_project_is_not_there(door: Door, hidden: Belongings,
         second["code"],
         second["detail"],
     )
-    # but for what was asked for, word for word the same
+    # the messages are the same, except for the id
     assert first["message"].split("'")[0] == second["message"].split("'")[0]
     assert (answer.status_code == 403) == (route not in SERVED)
-    # the door is open to others
+    # a key for both projects may see it
     if route in SERVED and not route.split()[1].startswith("/v2/"):
         assert not door.call(route, "both", hidden.ids).is_error
 
@@ -255,7 +256,7 @@ def test_a_list_has_what_is_of_the_project_alone(
         assert told(door.call(route, "both"), hidden.secrets)
     for query in ({"user_id": "bert"}, {"project": HIDDEN}):
         filtered = door.call(route, "reader", params=query)
-        # not every list has such a filter
+        # some lists have no such filter
         assert filtered.is_success or error_of(filtered)["code"] == "invalid_request"
         assert not told(filtered, hidden.secrets - {HIDDEN})
 
@@ -376,7 +377,7 @@ def test_a_dataset_that_other_projects_feed_too_is_not_there(
             assert door.call(route, who, ids).status_code == (200 if who in seen else 404), (project, who, route)
         for who, path in product(("reader", "both"), ("/datasets", "/console/datasets")):
             assert ("fed-by-both" in door.call(f"GET {path}", who).text) == (who in seen)
-    # with the user in the query nothing else comes of it
+    # the user in the query changes nothing
     assert door.call("GET /datasets/{name}", "reader", ids, params={"user_id": "bert"}).status_code == 404
     store.mark_deleted(dataset)
 
@@ -386,7 +387,7 @@ def test_a_dataset_of_which_a_run_was_not_noted_is_not_there(door: Door, board: 
     dataset = store.ensure("bert", "of-old", {})
     store.note_project(dataset, SHOWN)
     assert door.call("GET /datasets/{name}", "reader", ids).is_success
-    # as an older worker publishes one
+    # as if an older worker had published a run, without its project
     board.database["datasets"].update_one({"_id": dataset.id}, {"$set": {"runs": 1}})
     assert door.call("GET /datasets/{name}", "reader", ids).status_code == 404
     assert door.call("GET /datasets/{name}", "admin", ids).is_success

@@ -1,4 +1,4 @@
-"""How the queue fares, on a database of its own: what waits there is nobody else's."""
+"""The state of the queue, on a database of its own, so that no job of another test waits there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def door(serve: Serve, settings: Settings, own_uri: str) -> Iterator[httpx2.Clie
 
 @pytest.fixture(autouse=True)
 def _counted_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the machine is busy: a count that took long is kept for a while."""
+    """Have every call count anew, because a count that took long, as on a busy machine, is kept for a while."""
     monkeypatch.setattr(facts, "CHEAP", 60.0)
 
 

@@ -1,4 +1,4 @@
-"""How many crawls may wait: whoever asks for one more is told so, and nobody who only repeats is."""
+"""How many crawls may wait: one more is refused, but a repeated request is not."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ QUEUE_FULL, USER_QUOTA = (429, "queue_full"), (429, "user_quota")
 
 @contextmanager
 def limited(serve: Serve, settings: Settings, **limits: int) -> Iterator[Board]:
-    """A gateway with these limits, and nobody who waits there yet."""
+    """A gateway with these limits, where no job waits yet."""
     with open_board(serve, settings.model_copy(update=limits), f"quotas-{uuid.uuid4().hex[:8]}") as board:
-        # it may know requests of another test
+        # Redis may remember requests of another test
         board.redis.flushdb()
         yield board
 
@@ -46,7 +46,7 @@ def ask(
 
 
 def fill(board: Board) -> list[str]:
-    """As many crawls as `anne` may have."""
+    """Ask for as many crawls as `anne` may have waiting. Returns their ids."""
     return [ask(board, name).raise_for_status().json()["job_id"] for name in ("one", "two")]
 
 
@@ -66,7 +66,7 @@ def test_a_user_with_as_many_waiting_as_allowed_is_told_when_to_ask_again(two_ea
 def test_who_repeats_a_request_is_answered_however_many_wait(two_each: Board) -> None:
     one, two = fill(two_each)
     assert ask(two_each, "one").json()["job_id"] == one
-    # also where Redis has forgotten it
+    # even if Redis has forgotten the request
     for key in two_each.redis.scan_iter("crawl:anne:*"):
         two_each.redis.delete(key)
     again = ask(two_each, "two").json()
@@ -79,7 +79,7 @@ def test_an_idempotency_key_is_answered_however_many_wait(two_each: Board) -> No
     ask(two_each, "two")
     assert ask(two_each, "one", headers=headers, ignore_cache=True).json()["job_id"] == first
     assert problem(ask(two_each, "one", ignore_cache=True)) == USER_QUOTA
-    # who was refused has overtaken nobody
+    # the refused request has not taken the first job's place as the answer for repeats
     assert two_each.jobs.get(first).live_key is not None
 
 
@@ -127,7 +127,7 @@ def test_what_is_asked_for_later_waits_and_counts_as_what_is_asked_for_now(two_e
     assert problem(ask(two_each, "three", schedule_at=at)) == USER_QUOTA
     assert problem(ask(two_each, "three")) == USER_QUOTA
     assert ask(two_each, "one", schedule_at=at).json()["job_id"] == later
-    # its runs are asked about when their time comes
+    # the limit of waiting crawls counts for a schedule's runs only when they are due
     assert ask(two_each, "three", interval="@daily").status_code == 202
 
 
@@ -144,7 +144,7 @@ def test_a_refused_request_for_later_leaves_what_was_there_as_it_was(
 
 def test_one_users_later_crawls_leave_room_for_anothers(serve: Serve, settings: Settings) -> None:
     with limited(serve, settings, crawl_user_waiting_max=20, crawl_queue_max=50) as board:
-        # not before the last of them is asked for, which takes its time on a busy machine
+        # so late that all requests are made before that, even on a busy machine
         at = _ahead(hours=1)
         with ThreadPoolExecutor(8) as threads:
             asked = list(threads.map(lambda number: ask(board, str(number), schedule_at=at), range(80)))
@@ -188,14 +188,14 @@ def test_a_user_has_as_many_schedules_as_allowed_however_they_are_asked_for(serv
         assert ask(board, "more", interval="@daily", user="bert").status_code == 202
         board.http.delete(f"/schedules/{mine[0]}").raise_for_status()
         wait_until(lambda: ask(board, "more", interval="@daily").is_success, what="room for another")
-        # sites and targets are the operator's: `board` has one of each
+        # schedules of sites and targets belong to `operator`; the site `board` has one already
         targets = [board.http.post("/targets", json={"site": "board", "keywords": str(n)}) for n in range(4)]
         assert [answer.status_code for answer in targets][-1] == 429
         assert problem(targets[-1]) == USER_QUOTA
 
 
 def _refused_at(answer: httpx2.Response, limit: int) -> bool:
-    """By a count that is right."""
+    """Whether the request was refused by a count that is right again."""
     assert problem(answer) == QUEUE_FULL
     return bool(answer.json()["error"]["detail"] == {"limit": limit, "waiting": limit})
 

@@ -1,4 +1,4 @@
-"""`GET /jobs/{id}/repair`: all that somebody needs who mends a spider, and source for those alone who deploy it."""
+"""`GET /jobs/{id}/repair`: all facts that are needed to repair a spider; its source only for keys that may deploy."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_it_has_what_whoever_mends_the_spider_needs(door: AgentsDoor, broken: Jo
     assert changed["status"] == ("finished", "error")
     assert changed["version"] == ("1", "2")
     assert changed["max_pages"] == (None, 9)
-    # whatever a page may have written is in a part that is named
+    # every part that may have text of a page is listed as untrusted
     of_pages = {name for name in told if ORDER in str(told[name])}
     assert of_pages <= {one.partition(".")[0] for one in told["untrusted"]}
     assert SECRET not in str(told)

@@ -1,4 +1,4 @@
-"""`GET /jobs/{id}/requests`: what a crawl asked for, filtered, sorted, page by page and as a whole."""
+"""`GET /jobs/{id}/requests`: a crawl's requests, filtered, sorted, page by page and as a whole."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def facts(number: int) -> dict[str, Any]:
 
 
 def store(requests: RequestStore, job: Job, attempt: int, lines: list[bytes], *, of_each: int = 400) -> None:
-    """In chunks of so many lines."""
+    """Store the lines in chunks of `of_each` lines."""
     start = 0
     for first in range(0, len(lines), of_each):
         data = b"".join(line + b"\n" for line in lines[first : first + of_each])
@@ -56,7 +56,7 @@ def requests(database: Any) -> RequestStore:
 
 @pytest.fixture(scope="module")
 def job(gateway: httpx2.Client, database: Any, requests: RequestStore) -> Job:
-    """Its second attempt went on from the first, of which a request was not done."""
+    """A job whose second attempt went on from the first one, which had left one request undone."""
     attempts = {"1": ended(1), "2": ended(2, left_out=42)}
     job = make_job(status=JobStatus.FINISHED, attempt=2, attempts=attempts, settled=True, finished_at=utc_now())
     JobStore(database).insert(job)
@@ -70,7 +70,7 @@ def job(gateway: httpx2.Client, database: Any, requests: RequestStore) -> Job:
 @pytest.fixture
 def ask(gateway: httpx2.Client, job: Job) -> Any:
     def pages(**query: Any) -> list[dict[str, Any]]:
-        """All pages."""
+        """The requests of all pages."""
         found, after = [], {}
         while True:
             page = gateway.get(f"/jobs/{job.id}/requests", params={**query, **after}).raise_for_status().json()

@@ -1,4 +1,4 @@
-"""The runs by day: of a spider, a project, a schedule and a site; of all users for an admin, else of one's own."""
+"""The runs by day of a spider, project, schedule or site. Admins see the runs of all users, others their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gateway.settings import Settings
 ADDRESSES = ("/spiders/shop/prices", "/projects/shop", "/schedules/{}", "/sites/board")
 
 
-#: Who ran it, how that ended, and how many days ago.
+#: Runs: the user, how the run ended, and how many days ago.
 RUNS = (("ada", "finished", 0), ("ada", "error", 1), ("bob", "partial", 1), ("ada", "finished", 40))
 
 
@@ -34,11 +34,11 @@ class SummedBoard(NamedTuple):
     board: Board
     keys: dict[str, str]
     schedule_id: str
-    #: When it was filled: midnight may be over when it is asked.
+    #: When the runs were stored. Midnight may have passed since when a test asks for them.
     at: datetime
 
     def runs(self, *ago: int) -> dict[str, int]:
-        """How many there should be on each day that has some: today, yesterday and so on."""
+        """The expected numbers by date, of today, yesterday and so on."""
         return {str((self.at - timedelta(days=days)).date()): runs for days, runs in enumerate(ago)}
 
     def days(self, address: str, who: str, **query: Any) -> dict[str, Any]:

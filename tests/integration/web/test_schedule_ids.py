@@ -1,4 +1,4 @@
-"""A schedule where a job's id is asked for: its present or latest run stands for it."""
+"""A schedule's id in the place of a job's id stands for the schedule's present or latest run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /crawl` for later, and for again and again."""
+"""`POST /crawl` for a crawl later, or again and again."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_schedule_answers_however_old_until_it_has_ended(gateway: httpx2.Clien
     first = ask(gateway, crawl, **DAILY, schedule_at=soon)
     while to_iso(utc_now()) <= soon:
         time.sleep(0.05)
-    # a new one would have to lie ahead
+    # a new schedule with this time would be refused, because the time is over
     assert ask(gateway, crawl, **DAILY, schedule_at=soon)["job_id"] == first["job_id"]
     assert gateway.post(f"/jobs/{first['job_id']}/cancel").json()["status"] == "cancelled"
     refused = gateway.post("/crawl", json={**crawl, **DAILY, "schedule_at": soon})
@@ -177,7 +177,7 @@ def test_a_webhook_in_a_repeat_is_added(
 def test_a_crawl_for_later_is_cancelled_at_once(gateway: httpx2.Client, crawl: Crawl) -> None:
     first = ask(gateway, crawl, schedule_at=TOMORROW)
     assert gateway.post(f"/jobs/{first['job_id']}/cancel").json()["status"] == "cancelled"
-    # who was not answered asks again
+    # a client that got no answer asks again
     assert gateway.post(f"/jobs/{first['job_id']}/cancel").json()["status"] == "cancelled"
     assert ask(gateway, crawl, schedule_at=TOMORROW)["cached"] is False
 

@@ -1,4 +1,4 @@
-"""One tick on request, and how the schedules fare; on a database of its own, where nobody else ticks."""
+"""One tick of the scheduler on request, and the state of the schedules, on a database without a beat."""
 
 from __future__ import annotations
 

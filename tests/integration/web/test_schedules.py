@@ -25,7 +25,7 @@ ENDED = {"status": JobStatus.FINISHED, "settled": True, "live_key": None, "finis
 
 @pytest.fixture
 def of_site(database: Database[dict[str, Any]], user: str) -> Schedule:
-    """One that a site keeps."""
+    """A schedule that belongs to a site."""
     now = utc_now()
     job = make_job()
     timing = {"interval": "every 60m", "starts_at": now}
@@ -221,7 +221,7 @@ def test_a_cancelled_schedule_has_ended_for_good(gateway: httpx2.Client, make: M
     assert gateway.delete(job).status_code == 409
     ended = gateway.post(f"{job}/cancel").json()
     assert (ended["status"], ended["state"], ended["next_run"]) == ("cancelled", "ended", None)
-    # who was not answered asks again
+    # a client that got no answer asks again
     again = gateway.post(f"{job}/cancel").json()
     assert (again["status"], again["state"]) == ("cancelled", "ended")
     for action in ("pause", "resume", "run"):

@@ -1,4 +1,4 @@
-"""Runs of sites: asked for, and looked up."""
+"""Runs of sites are requested and looked up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of sites that somebody waits for. What a worker would do is done by the test."""
+"""Runs of sites whose callers wait for the end. The test does what a worker would do."""
 
 from __future__ import annotations
 

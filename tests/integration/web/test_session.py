@@ -1,4 +1,4 @@
-"""A browser that is signed in: by what, for how long, and why no other page can use it."""
+"""Sessions of browsers: what they are made from, how long they last, and why no other page can use them."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_session_that_was_ended_is_worthless_to_whoever_kept_a_copy(
         assert answer.status_code == 204
         assert not browser.http.cookies
         assert problem(browser.http.get("/session", headers=copy)) == (401, "key_invalid")
-        # another process, within seconds
+        # another process notices the sign-out within seconds
         wait_until(lambda: elsewhere.get("/session", headers=copy).status_code == 401, timeout=PATIENCE)
     assert sign_in(anne).http.get("/session").is_success
 
@@ -186,7 +186,7 @@ def test_a_session_whose_cookie_is_replaced_ends(sign_in: SignIn, anne: Issued, 
     assert browser.http.get("/jobs").status_code == 200
     with httpx2.Client(base_url=url, cookies=copy, timeout=PATIENCE, trust_env=False) as thief:
         assert thief.get("/jobs").status_code == 401
-    # a cookie that is none of ours is in nobody's way
+    # a forged cookie does not prevent signing in
     forged = {name: f"{cookie[:-1]}x" for name, cookie in copy.items()}
     with httpx2.Client(base_url=url, cookies=forged, timeout=PATIENCE, trust_env=False) as other:
         assert other.post("/session", json={"key": str(anne.token)}).status_code == 200

@@ -36,13 +36,13 @@ DEFAULTS = {
 
 @pytest.fixture
 def name() -> str:
-    """Of a site that nobody else has."""
+    """The name of a site that no other test has."""
     return f"board-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def site(name: str) -> dict[str, Any]:
-    """A good record, of a spider that there is."""
+    """A valid record, of a spider that exists."""
     return {"name": name, "spider": "seo", "search_url": SEARCH}
 
 

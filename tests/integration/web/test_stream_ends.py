@@ -1,4 +1,4 @@
-"""A stream that is open ends soon after whoever opened it may follow it no more."""
+"""An open stream ends soon after its key or session has ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["anne", "impatient", "job", "keys", "own", "own_settings", "sign_in",
 
 
 class Following:
-    """A stream that is open, read in a thread of its own."""
+    """An open stream, which a thread of its own reads."""
 
     def __init__(self) -> None:
         self.has_begun = threading.Event()
@@ -41,7 +41,7 @@ class Following:
 
 @contextmanager
 def following(http: httpx2.Client, path: str, **how: Any) -> Iterator[Callable[[], Following]]:
-    """Answers what was heard, once the server has closed."""
+    """Follow a stream. Yields a function that waits until the server has closed it, and returns what was read."""
     heard = Following()
 
     def read() -> None:
@@ -63,7 +63,7 @@ def following(http: httpx2.Client, path: str, **how: Any) -> Iterator[Callable[[
     def closed() -> Following:
         thread.join(PATIENCE)
         assert not thread.is_alive()
-        # a complete end of the answer, not a cut
+        # the answer was ended, not cut off
         assert heard.error is None
         return heard
 

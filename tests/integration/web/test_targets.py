@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture
 def site(gateway: httpx2.Client) -> str:
-    """A site that can be searched, and that nobody else has."""
+    """The name of a new site that can be searched."""
     name = f"board-{uuid.uuid4().hex[:12]}"
     record = {"name": name, "spider": "seo", "search_url": "https://jobs.example.com/?q={keywords}&l={location}"}
     assert gateway.post("/sites", json=record).status_code == 201

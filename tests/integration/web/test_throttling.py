@@ -1,4 +1,4 @@
-"""How often one caller may ask, and what becomes of one who tries keys."""
+"""How many requests one caller may send, and what happens to a caller that tries keys."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ TOO_MANY = (429, "too_many_requests")
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis counts each request, however busy the machine is; one that is away is found out at once all the same."""
+    """Wait longer for Redis, so that it counts each request even on a busy machine. A Redis that is away answers at
+    once that it is, so this costs no time.
+    """
     monkeypatch.setattr("gateway.access.request_counter._PATIENCE", 30.0)
 
 
 @pytest.fixture
 def own(settings: Settings) -> Settings:
-    """A database and counts of its own."""
+    """Settings with a MongoDB database and a Redis database of their own."""
     name = f"rates-{uuid.uuid4().hex[:8]}"
     return settings.model_copy(
         update={
@@ -46,7 +48,7 @@ def own(settings: Settings) -> Settings:
 
 @contextmanager
 def opened(serve: Serve, own: Settings, *users: str, **fields: Any) -> Iterator[tuple[httpx2.Client, list[Any]]]:
-    """A gateway whose counts are at zero, and a key of each of these users."""
+    """A gateway that has counted no request yet, and headers with a key of each of these users."""
     with redis.Redis.from_url(own.redis_location) as client:
         client.flushdb()
     with closing(connect(own.mongo_uri).client) as mongo:
@@ -138,7 +140,9 @@ def refusal(answer: httpx2.Response, *, more_than: int) -> int | None:
 
 
 def answers_until_ignored(guess: Callable[[int], tuple[int, str]]) -> list[tuple[int, str]]:
-    """Some more than are allowed, where Redis is too slow to count each."""
+    """The answers to guesses until one is refused unread. If Redis is too slow to count each guess, these are some
+    more than allowed.
+    """
     answers = [WRONG]
     while answers[-1] == WRONG and len(answers) < 300:
         answers.append(guess(len(answers)))
@@ -152,7 +156,7 @@ def test_who_tries_keys_is_not_listened_to_but_those_beside_him_are(serve: Serve
         wrong = {"Authorization": "Bearer db_0123456789ab_guess"}
         assert answers_until_ignored(lambda _: problem(http.get("/jobs", headers=wrong)))[:60] == [WRONG] * 60
         assert int(http.get("/jobs", headers=wrong).headers["retry-after"]) <= 60
-        # nobody asks the database whether this one is right
+        # the database is not asked whether this key is right
         assert problem(http.get("/jobs", headers=bert)) == TOO_MANY
         assert http.get("/jobs", headers=anne).status_code == 200
         assert http.get("/jobs").status_code == 401

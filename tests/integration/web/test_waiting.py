@@ -1,4 +1,4 @@
-"""`?wait=`: a job is answered once it has ended. What a worker would do is done by the test."""
+"""`?wait=`: the answer comes once the job has ended. The test does what a worker would do."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_those_who_wait_hold_no_thread(board: Board) -> None:
 
 
 def problem_of_one_more(board: Board, job: str) -> str:
-    """What is said to eleven more, of whom the last is one too many."""
+    """The error of the one that is too many of eleven further calls; empty if there is none."""
     with ThreadPoolExecutor(11) as threads:
         more = [threads.submit(board.http.get, f"/jobs/{job}", params={"wait": 1}) for _ in range(11)]
     return next((problem(one.result())[1] for one in more if one.result().is_error), "")
@@ -77,7 +77,7 @@ def test_a_client_that_leaves_waits_no_more(serve: Serve, settings: Settings, bo
             connection.sendall(f"GET /jobs/{job.id}?wait=30 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             if http.get(f"/jobs/{job.id}?wait=1").status_code == 429:
                 return connection
-            connection.close()  # the other call was first
+            connection.close()  # the call above came first and took the place
             return None
 
         wait_until(has_the_place).close()
