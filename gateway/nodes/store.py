@@ -270,7 +270,7 @@ class NodeStore:
         succeeds: datetime | None = None,
     ) -> bool:
         """Register the node, or update what it reports. Returns whether the node is new or has taken over its name.
-        Raises `NameTakenError` if another `instance` has the name, and that one's last heartbeat was not at `succeeds`.
+        Raises `NameTakenError` if another `instance` has the name, unless its last heartbeat was at `succeeds`.
         """
         lists = {"alive": list(alive), "present": list(present), "troubles": list(troubles)}
         kind = {"url": url, "max_slots": max_slots, "version": version, "protocols": sorted(protocols)}
