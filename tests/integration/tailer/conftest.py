@@ -28,7 +28,7 @@ def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
 
 @pytest.fixture(scope="session")
 def tailing_node() -> TailingNode:
-    """To be called with a home, the URLs of MongoDB and Redis, and further environment variables."""
+    """Starts a node: called with a home, the URLs of MongoDB and Redis, and further environment variables."""
 
     @contextmanager
     def run(home: Path, mongo_uri: str, redis_url: str, **variables: str) -> Iterator[Node]:

@@ -1,4 +1,4 @@
-"""A crawl node without Scrapyd: a tailer as a real process, and a test that plays the launcher and the spider."""
+"""A crawl node without Scrapyd: the tailer is a real process, and the test plays the launcher and the spider."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def eventually(question: Callable[[], Value | None], *, timeout: float = 60.0) -
 
 
 class Crawl:
-    """One attempt, as its spider writes it."""
+    """An attempt's folder, written as the launcher and the spider do."""
 
     def __init__(self, folder: Path, attempt_id: AttemptId) -> None:
         self.id = attempt_id
         self.folder = folder
         self._mark: int | None = None
-        #: How many it has written.
+        #: How many items were written.
         self.items = 0
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class Crawl:
         self.items += 1
 
     def request(self, data: bytes) -> None:
-        """A line of its record of requests."""
+        """Write a line of the record of requests."""
         _append(self.folder / REQUESTS, data)
 
     def progress(self, progress: Progress) -> None:
@@ -141,13 +141,13 @@ class Node:
         self._tailer = warm.start("gateway.tailer.__main__", env=self.environment, cwd=ROOT, stdout=log)
 
     def kill_tailer(self, signum: signal.Signals = signal.SIGKILL) -> None:
-        """Returns once it is gone."""
+        """Kill the tailer, and wait until it is gone."""
         if self._tailer is not None:
             self._tailer.send_signal(signum)
             self.wait_for_tailer()
 
     def wait_for_tailer(self) -> None:
-        """Returns once somebody has killed it."""
+        """Wait until the tailer is gone."""
         assert self._tailer is not None
         self._tailer.wait(60)
         self._tailer = None
@@ -159,7 +159,7 @@ class Node:
     # --- what runs on it
 
     def crawl(self, *, started: bool = True, not_after: datetime | None = None, recorded: bool = True) -> Crawl:
-        """A running job and its attempt's folder."""
+        """Make a running job and its attempt's folder."""
         job = make_job(status=JobStatus.RUNNING, attempt=1, attempts={"1": _attempt(self.name)})
         if recorded:
             self.jobs.insert(job)
@@ -191,7 +191,7 @@ class Node:
         data = b""
         while chunks := self.logs.read(*crawl.id, len(data)):
             for chunk in chunks:
-                # the last one may have grown since it was read
+                # the last chunk may have grown since it was read
                 assert chunk.start <= len(data) < chunk.end
                 data += chunk.data[len(data) - chunk.start :]
         return data
@@ -200,7 +200,7 @@ class Node:
         return self.items.page(*crawl.id, None, 1_000_000)
 
     def stored_requests(self, crawl: Crawl) -> bytes:
-        """Their lines; each of their chunks begins where the one before ends."""
+        """The stored lines of the record of requests. Checks that each chunk begins where the one before ends."""
         data = b""
         for chunk in self.requests.chunks(*crawl.id):
             assert chunk.start == len(data)

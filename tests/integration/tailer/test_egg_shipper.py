@@ -1,4 +1,4 @@
-"""Eggs that come to a node and go, by whatever hand, and what becomes of what is kept."""
+"""Eggs are put on a node and taken away, in several ways. What this does to the kept eggs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EGG = Egg("shop", "1.0")
 
 
 class Shelf:
-    """A node's eggs, put there and taken away as Scrapyd does it."""
+    """A node's eggs, which the test puts there and takes away as Scrapyd does."""
 
     def __init__(self, database: Any, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder / name
@@ -56,7 +56,7 @@ class Shelf:
         temporary.replace(self.file)
 
     def told(self, content: bytes, number: int) -> None:
-        """Deployed just now, by Scrapyd's own tools, which wait until that is noted."""
+        """Deploy the egg as Scrapyd's own tools do, which wait until the platform has noted it."""
         self.put(content, hours_ago=0)
         told = Deployments(deployments=[NotedDeployment(number=number, project="shop", version="1.0")])
         (self.folder.parent / DEPLOYED).write_text(told.model_dump_json())
@@ -66,7 +66,7 @@ class Shelf:
         assert noted.number == number
 
     def look(self) -> bool:
-        """Whether what is on the node is outdated then."""
+        """Have the shipper look. Returns whether the node's egg is outdated after that."""
         self.shipper.look()
         return bool(self.copies.of_node(self.name).get(EGG, None) and self.copies.of_node(self.name)[EGG].outdated)
 
@@ -120,7 +120,7 @@ def test_what_is_deployed_on_a_node_counts_before_whoever_deployed_it_is_answere
         assert one.kept() == content
         assert versions.revision() > revision
         assert versions.get("shop").latest(["1.0", "2.0"]) == "1.0"
-        # the third is what both have
+        # after the third deployment both nodes have the same egg
         assert one.copies.outdated(["one", "two"]) == ([("two", EGG)] if number < 3 else [])
         two.put(content)
         assert not two.look()

@@ -1,4 +1,4 @@
-"""What a spider writes as files arrives in the file store, whatever it is; and nothing else does."""
+"""Whatever files a spider writes arrive in the file store, and no other files do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store(node: Node) -> FileStore:
 
 
 def write(crawl: Crawl, **contents: bytes) -> Path:
-    """The folder that the spider works in, with these files, whose names have `/` for `__`."""
+    """Write files into the folder in which the spider works. `__` in a name stands for `/`."""
     folder = crawl.folder / "files"
     folder.mkdir(exist_ok=True)
     for name, content in contents.items():
@@ -49,7 +49,7 @@ def write(crawl: Crawl, **contents: bytes) -> Path:
 
 
 def kept(node: Node, crawl: Crawl) -> FilesKept | None:
-    """What the job says of the files, once it has ended."""
+    """The job's record of its files, once the attempt has ended and the files are stored."""
     node.ended(crawl)
 
     def look() -> list[FilesKept | None]:
@@ -74,7 +74,7 @@ def test_files_are_listed_and_stored_when_their_job_has_ended(node: Node, store:
     large = os.urandom(5_500_000)
     folder = write(crawl, images__full__a=b"\xff\xd8 picture", empty=b"", large=large)
     (folder / "items.csv").write_text("url\n")
-    # ours, a cache, and a file in the making
+    # these are not stored: a file of the platform, a cache, and an unfinished file
     write(crawl, **{"scrapy.cfg": b"[settings]", ".scrapy__cache__page": b"cached", "feed__.part": b"half"})
     crawl.end()
     said = kept(node, crawl)
@@ -87,7 +87,7 @@ def test_files_are_listed_and_stored_when_their_job_has_ended(node: Node, store:
     }  # fmt: skip
     assert found["large"].sha256 == hashlib.sha256(large).hexdigest()
     assert found["items.csv"].type == "text/csv"
-    # under its own name, for whoever looks into the store by other means
+    # the file has its own name in the store, for people who look into it with other tools
     assert (node.home / "kept" / crawl.id.job_id / "1" / "images/full/a").read_bytes() == b"\xff\xd8 picture"
 
 
@@ -233,7 +233,7 @@ def test_on_a_full_disk_that_the_store_shares_files_are_given_up_for_others_to_g
         with suppress(OSError):
             for number in range(300):
                 (folder / f"{number:03}").touch()
-        # room for the report, as the launcher reserves it
+        # make room for the report, which the launcher would have reserved
         for number in range(3):
             (folder / f"{number:03}").unlink()
         crawl.end()

@@ -59,7 +59,7 @@ def store(node: Node, bytes_there: FileBytes) -> FileStore:
 
 
 def written(node: Node, count: int = 1) -> Crawl:
-    """A crawl that has ended, with a large file and so many small ones."""
+    """A crawl that has ended, with a large file and `count` small ones."""
     crawl = node.crawl()
     folder = crawl.folder / "files"
     folder.mkdir()
@@ -78,7 +78,7 @@ def said(node: Node, crawl: Crawl) -> FilesKept:
 
 
 def kept(node: Node, crawl: Crawl) -> FilesKept:
-    """What the job says once all files are stored."""
+    """The job's record of its files, once all are stored."""
     eventually(lambda: not said(node, crawl).pending)
     return said(node, crawl)
 
@@ -90,7 +90,7 @@ def stored(store: FileStore, crawl: Crawl) -> dict[str, bytes]:
 
 
 def objects(bytes_there: FileBytes, crawl: Crawl) -> set[str]:
-    """Names in the bucket, without the library's help of ours."""
+    """Names in the bucket, read without our own store."""
     with bytes_there._errors() as opened:
         pages = obstore.list(opened, prefix=f"{crawl.id.job_id}/1")
         return {Path(one["path"]).name for page in pages for one in page}
@@ -128,7 +128,7 @@ def test_a_tailer_that_is_killed_while_it_ships_loses_and_doubles_nothing(
         node.wait_for_tailer()
         assert len(objects(bytes_there, crawl)) < 61
     node.start_tailer()
-    # and by chance
+    # now kill the tailer at a random moment
     for least in (20, 40):
         eventually(lambda least=least: len(objects(bytes_there, crawl)) >= least)
         node.kill_tailer()
@@ -156,12 +156,12 @@ def test_a_job_ends_while_the_store_is_away_and_its_files_follow(
     assert said(node, crawl).pending
     with pytest.raises(FileStoreAwayError, match="s3://crawls/files is not available"):
         store._data.read("any", 0, 1)
-    # the attempt's folder is kept, and so is what it says, over a restart
+    # the attempt's folder outlasts a restart
     node.kill_tailer()
     node.start_tailer()
     later = written(node)
     assert said(node, later).pending
-    # their ends are acknowledged, but their machine may not go (and an earlier crawl may have to be shipped anew)
+    # the ends of both are acknowledged, but files are still unshipped (an earlier crawl may have to be shipped anew)
     eventually(lambda: (found := unshipped(node)) and found[0] == 0 and (found[1] or 0) >= 2)
     s3.start()
     for one in (crawl, later):

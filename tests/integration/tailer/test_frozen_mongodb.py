@@ -1,4 +1,4 @@
-"""A MongoDB that hangs: connected, and deaf. Whoever follows a crawl must not notice."""
+"""A MongoDB that hangs: it is connected, and does not answer. Whoever follows a crawl must not notice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FROZEN = 3.0
 
 
 def is_shown(node: Node, crawl: Crawl) -> bool:
-    """Whether whoever follows the crawl has seen its log up to the end."""
+    """Whether the live stream has the crawl's whole log."""
     return (stream := node.stream(crawl)) != [] and stream[-1][1] == len(crawl.log_file)
 
 

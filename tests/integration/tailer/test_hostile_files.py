@@ -1,4 +1,4 @@
-"""What a spider puts in the place of its files costs its own job what cannot be read, and nobody else anything."""
+"""A spider puts other things in the place of its files. Its job lacks what cannot be read; other jobs lack nothing."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from gateway.jobs.outcome import decide
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 NAMES = (LOG, ITEMS, REQUESTS, PROGRESS, ACTIVE, REPORT, STOPPING, EXIT, SHIPPED, STARTED, SPEC)
-#: Seconds within which another crawl's lines and items arrive meanwhile.
+#: Seconds within which the lines and items of other crawls arrive meanwhile.
 PROMPT = 30.0
-#: Seconds; it took twice as long, and more, when each look at such a log took six seconds of a processor.
+#: Seconds that nothing may be blocked. It was more than twice as long when a look at such a log took 6 s of CPU time.
 NO_BLOCKAGE = 10.0
-#: Bytes of a log; its end is cut at twice that.
+#: Bytes of a log. Its end is cut off at twice this size.
 MAX_LOG = 1 << 20
 SECRET = "a secret of the process that others look at"
 
@@ -58,7 +58,7 @@ def hostile_crawl(node: Node, name: str, kind: str) -> Crawl:
 
 
 def assert_ships(node: Node, crawl: Crawl) -> None:
-    """That lines and items which are written now arrive soon."""
+    """Check that lines and items which are written now arrive soon."""
     crawl.log_line("meanwhile")
     crawl.item(b'{"number":1}\n')
     eventually(
@@ -74,7 +74,7 @@ def facts_of(node: Node, crawl: Crawl) -> ExitReport:
 
 
 def lives(node: Node) -> bool:
-    """Whether its heart beats from now on."""
+    """Whether the node still sends heartbeats."""
 
     def beat() -> datetime:
         found = node.nodes.get(node.name)
@@ -87,7 +87,7 @@ def lives(node: Node) -> bool:
 
 def test_whatever_lies_in_the_place_of_a_file_the_attempt_ends_and_others_are_shipped(node: Node) -> None:
     neighbour = node.crawl()
-    # of all kinds at once: each is waited for
+    # all kinds at once, because the end of each takes a while
     hostile = {(name, kind): hostile_crawl(node, name, kind) for name in NAMES for kind in KINDS}
     assert_ships(node, neighbour)
     for crawl in hostile.values():
@@ -174,7 +174,7 @@ def test_a_folder_that_becomes_a_link_is_left_alone(node: Node, tmp_path: Path) 
 
 @contextmanager
 def closing_tree(folder: Path) -> Iterator[None]:
-    """What is left of it where a test fails is too deep for pytest."""
+    """Remove the tree also if the test fails: it is too deep for pytest."""
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from gateway.contract.outbox import INSTANCE
 from gateway.contract.records import SpiderInfo
 
 NAME = {"NODE_NAME": "twice"}
-#: The shortest that may be set.
+#: The shortest time that may be set.
 DEAD_AFTER = {"NODE_DEAD_AFTER": "12"}
 
 
@@ -40,7 +40,7 @@ def test_a_second_machine_is_refused_until_the_first_is_dead_and_then_follows_it
                 "7001", [str(running.id)], "7002",
             )  # fmt: skip
             assert "another machine, at http://127.0.0.1:7001, calls itself 'twice'" in said(second)
-            # a restart changes nothing: the folder names the machine
+            # a restart changes nothing: the id of the machine is in its folder
             first.kill_tailer()
             first.start_tailer()
             beat = found.heartbeat_at
@@ -51,7 +51,7 @@ def test_a_second_machine_is_refused_until_the_first_is_dead_and_then_follows_it
             followed = first.nodes.get("twice")
             assert followed is not None
             assert (followed.url[-4:], followed.alive, followed.rival_at) == ("7002", [], None)
-            # now it is the first that is too late
+            # now the first machine is too late
             first.start_tailer()
             eventually(lambda: "at http://127.0.0.1:7002, calls itself 'twice'" in said(first))
             assert instance_of(first) == followed.instance

@@ -1,4 +1,4 @@
-"""One tailer for all nodes that share a folder: a process for each, for as long as there is something to ship."""
+"""One tailer for all nodes that share a folder. It runs a process for each node while there is something to ship."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Shared:
         self._locks: dict[str, int] = {}
 
     def settle(self, name: str, url: str = "http://here:6800") -> None:
-        """As a node does that is started."""
+        """Lock the node's place and describe it, as a node does at its start."""
         home = self.folder / name
         (home / "node/outbox").mkdir(parents=True, exist_ok=True)
         self._locks[name] = lock = os.open(home / PLACE_LOCK, os.O_RDWR | os.O_CREAT)
@@ -60,7 +60,7 @@ class Shared:
         os.close(self._locks.pop(name))
 
     def started(self, name: str) -> list[dict[str, Any]]:
-        """The tailers that this node ever had."""
+        """The notes of all tailers that were started for this node."""
         found = [json.loads(note.read_bytes()) for note in self.notes.glob("[0-9]*")]
         return [tailer for tailer in found if tailer["NODE_NAME"] == name]
 

@@ -1,4 +1,4 @@
-"""A tailer killed at what it does seldom: giving up an attempt that nobody launched, and removing an old one."""
+"""A tailer is killed at rare steps: when it gives up an attempt that was not launched, or removes an old one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def node(tmp_path: Path, plan: Path, mongo: StoreProcess, valkey: StoreProcess) -> Iterator[Node]:
-    """Keeps nothing that is acknowledged. Its tailer is not started yet."""
+    """A node that removes an attempt as soon as it is acknowledged. Its tailer is not started yet."""
     node = Node(tmp_path, mongo, valkey, NODE_KEEP_SECONDS="0", DISCOVERYBOT_CRASH_PLAN=str(plan))
     yield node
     node.kill_tailer()
@@ -43,7 +43,7 @@ def start_to_be_killed(node: Node, point: Path) -> None:
 
 
 def can_be_launched(crawl: Crawl) -> bool:
-    """As Scrapyd finds out; if so, it is launched."""
+    """Whether the attempt can be launched, found out as Scrapyd does. If so, it counts as launched."""
     mark = StartedMark.make(crawl.folder, utc_now())
     if mark is not None:
         mark.release()
@@ -116,7 +116,7 @@ def test_what_is_left_in_the_middle_of_a_removal_goes_with_the_next_start(node: 
     crawl = node.crawl()
     crawl.log_line("half of it")
     crawl.end()
-    # as `Outbox.remove` does: renamed first, then file by file
+    # `Outbox.remove` first renames the folder, then removes it file by file
     left = crawl.folder.rename(node.outbox / f".removed-{crawl.id}")
     (left / STARTED).unlink()
     node.start_tailer()
@@ -147,6 +147,6 @@ def test_a_deployment_that_was_half_noted_is_noted_by_the_next(node: Node, plan:
 
 
 def assert_gone(node: Node) -> None:
-    """Nothing is left of any attempt, and MongoDB is told so."""
+    """Check that no attempt is left on the node, and that its heartbeat says so."""
     eventually(lambda: not list(node.outbox.iterdir()))
     eventually(lambda: (found := node.nodes.get(node.name)) and found.present == [])

@@ -1,4 +1,4 @@
-"""What a node says of its room, and how it makes some."""
+"""What a node reports of its slots and its disk, and how it frees space."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.contract.outbox import BROWSER, CATALOG, PROTOCOLS, write_atomicall
 from gateway.contract.records import SpiderInfo
 from gateway.nodes.store import Node as NodeDocument
 
-#: More than any disk has.
+#: More bytes than any disk has.
 ALL_BYTES = str(1 << 60)
 
 
@@ -29,7 +29,7 @@ def test_a_heartbeat_tells_of_the_browser_and_of_deployed_projects(node: Node) -
     first = said(node)
     assert first is not None
     assert (first.max_render_slots, first.eggs, first.disk_full) == (0, [], False)
-    # Scrapyd of 0.1.0 did not say which protocols it speaks
+    # without a word of its Scrapyd the node speaks the protocol of 0.1.0
     assert first.protocols == {1}
     browser = {"chromium": "/usr/bin/chromium", "protocols": [*PROTOCOLS, 99]}
     write_atomically(node.node_dir / BROWSER, orjson.dumps(browser))
@@ -38,7 +38,7 @@ def test_a_heartbeat_tells_of_the_browser_and_of_deployed_projects(node: Node) -
     eventually(lambda: (found := said(node)) and found.max_render_slots == 2 and found.eggs == [Egg("a.b$", "1.0")])
     eventually(lambda: (found := said(node)) and found.protocols == PROTOCOLS)
     eventually(lambda: all(info in node.spiders.all() for info in infos))
-    # forgotten while it was away, a node publishes its spiders anew
+    # a node that was forgotten while it was away publishes its spiders anew
     node.spiders.publish(node.name, [])
     found = said(node)
     assert found is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from node import ROOT, wait_for
 
-#: Executes what it is given without `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN` and `CAP_PERFMON` (24 is `PR_CAPBSET_DROP` of
+#: Executes a command without `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN` and `CAP_PERFMON` (24 is `PR_CAPBSET_DROP` of
 #: Linux's prctl(2)): root is then a user like any other here.
 PLAIN_USER = """
 import ctypes, os, sys
@@ -27,7 +27,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def seen(process: subprocess.Popen[bytes]) -> str:
-    """What another process of the same user finds in its environment; empty if it may not look."""
+    """What another process of the same user reads as the process's environment; empty if it may not read it."""
     reader = command(sys.executable, "-c", READ, str(process.pid))
     return subprocess.run(reader, capture_output=True, text=True, check=False).stdout
 

@@ -1,4 +1,4 @@
-"""What a spider leaves behind arrives, whatever it is."""
+"""Whatever a spider writes into its attempt's folder arrives."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_progress_is_kept_as_a_curve_that_another_tailer_goes_on_with(node: Node
     crawl = node.crawl()
 
     def reported() -> list[Point] | None:
-        # as a spider does, again and again: points have a distance
+        # report again and again, as a spider does: two points of the curve have some time between them
         crawl.progress(Progress(completed_pages=7))
         return node.progress.of_job(crawl.id.job_id, 1).get(1)
 
@@ -97,7 +97,7 @@ def test_lines_of_any_kind_survive(node: Node) -> None:
     assert entries[-1][2] == {"level": "INFO", "msg": "torn: no newline at the end", "cont": True}
     chunks = node.logs.read(*crawl.id, 0, 1 << 24)
     counted = sum((Counter(chunk.lines) for chunk in chunks), Counter[tuple[str, str]]())
-    # what has no head belongs to the line before, over the chunks' borders
+    # a line without a head belongs to the line before, even if that is in the chunk before
     assert [chunk.head_logger for chunk in chunks][:2] == [None, "a"]
     loggers = accumulate((entry.get("logger", "") for _, _, entry in entries), lambda before, own: own or before)
     assert counted == Counter(zip(loggers, (entry["level"] for _, _, entry in entries), strict=True))
@@ -235,12 +235,12 @@ def test_an_attempt_of_a_job_that_is_gone_is_let_go(node: Node) -> None:
     eventually(lambda: node.stored_log(crawl))
     crawl.end()
     eventually(lambda: load_checkpoint(crawl.folder).acknowledged)
-    # nobody could find, or ever remove, what was shipped of it
+    # removed again, because without a job nobody could find or delete it
     assert (node.stored_log(crawl), node.stored_items(crawl)) == (b"", [])
 
 
 def refused(code: int) -> Refuse:
-    """The first document of a write, for this reason."""
+    """MongoDB's refusal of the first document of a write, with this code."""
     return Refuse({"ok": 1.0, "n": 0, "writeErrors": [{"index": 0, "code": code, "errmsg": "as told"}]})
 
 
@@ -266,7 +266,7 @@ def test_an_item_is_kept_as_text_only_where_mongodb_says_that_the_item_is_bad(
     assert (item.data, item.raw) == ((None, '{"number":1}') if as_text else ({"number": 1}, None))
 
 
-#: In a user namespace of its own, where nobody has an inotify instance.
+#: Runs a command in a user namespace of its own, in which no inotify instance is allowed.
 WITHOUT_INOTIFY = ("unshare", "-Ur", "sh", "-ec", 'echo 0 > /proc/sys/user/max_inotify_instances; exec "$@"', "sh")
 
 

@@ -1,4 +1,4 @@
-"""Stores go and come back, tailers are killed; nothing is lost, nothing comes twice."""
+"""Stores go away and come back, and tailers are killed: nothing is lost, and nothing comes twice."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from gateway.stores.redis import log_stream
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 LINES = 20_000
-#: Too many to go unnoticed, few enough to be quick.
+#: So many lines that a loss is noticed, and so few that the test is quick.
 SOME = 1000
 KILLS = full_or_short(20, 6)
-#: What a crawl of three pages logs, and in which time.
+#: How many lines a crawl of three pages logs, and in how many seconds.
 LINES_OF_A_CRAWL, SECONDS_OF_A_CRAWL = 108, 0.25
 MOST_ROUND_TRIPS = 25
-#: Seconds, for a line that comes alone; `eventually` looks every hundredth. Where all lines waited to be shipped
-#: together, none would be so quick; on a busy machine not each is that does not wait.
+#: Seconds within which a single line is shipped, and how many crawls may miss that on a busy machine. If lines waited
+#: to be shipped together, no crawl would be so quick.
 AT_ONCE, TRIES = 0.2, 10
 
 
 def write_lines(crawl: Crawl, lines: int, *, seconds: float = 0.0) -> None:
-    """Lines, now and then torn or a long one, and an item for each; evenly over `seconds`."""
+    """Write lines, some of them torn or long, and an item and a request for each, evenly over `seconds`."""
     started = time.monotonic()
     for number in range(lines):
         if number % 500 == 499:
@@ -65,7 +65,7 @@ def assert_complete(node: Node, crawl: Crawl, items: int) -> None:
 
 
 def assert_live_end(node: Node, crawl: Crawl, *, holes: int) -> None:
-    """The stream ends where the log does, repeats nothing, says what the file says, and has but so many holes."""
+    """Check that the stream ends where the log does, agrees with the file, and has at most so many holes."""
     log = crawl.log_file
     eventually(lambda: (stream := node.stream(crawl)) and stream[-1][1] == len(log))
     stream = node.stream(crawl)
@@ -132,8 +132,8 @@ def test_the_lines_of_a_crawl_take_few_round_trips_to_redis_and_the_first_one_go
         Relay(urlsplit(valkey).port or 0).running() as relay,
         tailing_node(tmp_path, mongo, f"redis://127.0.0.1:{relay.port}/0") as node,
     ):
-        node.redis_url = valkey  # what the test asks for is not counted
-        ship_a_crawl(node, relay)  # it opens the connection
+        node.redis_url = valkey  # the test's own commands are not counted
+        ship_a_crawl(node, relay)  # the first crawl opens the connection
         shipped = []
         while not (shipped and shipped[-1].is_as_it_should_be):
             assert len(shipped) < TRIES, shipped
@@ -141,14 +141,14 @@ def test_the_lines_of_a_crawl_take_few_round_trips_to_redis_and_the_first_one_go
 
 
 class Shipped(NamedTuple):
-    #: Seconds for which the first line waited, and until all were there.
+    #: Seconds until the first line was there, and until all lines were.
     waited: float
     seconds: float
     round_trips: int
 
     @property
     def is_as_it_should_be(self) -> bool:
-        # a machine that is too busy to write the lines in that time may take more, but not more often
+        # a busy machine may take more seconds, and more round trips in them, but not more per second
         most = MOST_ROUND_TRIPS * max(1.0, self.seconds / SECONDS_OF_A_CRAWL)
         return self.waited < AT_ONCE and 0 < self.round_trips <= most
 
