@@ -1,4 +1,4 @@
-"""A spider puts other things in the place of its files. Its job lacks what cannot be read; other jobs lack nothing."""
+"""A spider puts other things in the place of its files. Only its own job lacks what cannot be read."""
 
 from __future__ import annotations
 
