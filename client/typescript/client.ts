@@ -38,7 +38,7 @@ export interface DiscoveryBotOptions {
   fetch?: typeof fetch | undefined;
   /** Seconds for a call, however often it is sent (300). */
   timeout?: number | undefined;
-  /** How often a request that may be sent twice is sent again at most (6). */
+  /** The most times that a request is sent again, if it may be sent twice (6). */
   retries?: number | undefined;
   /** Called before a request is sent again, for logs and metrics. What it throws ends the call. */
   onRetry?: ((retry: Retry) => void) | undefined;
@@ -67,7 +67,7 @@ type ChangesQuery = Omit<NonNullable<api.ListDatasetChangesData['query']>, 'limi
 /** Which changes are followed, and for how long. */
 export interface ChangesOptions extends ChangesQuery, Omit<StreamOptions, 'after'> {}
 
-/** As what a job's items are saved. */
+/** The formats in which a job's items can be saved. */
 export type ItemsFormat = NonNullable<NonNullable<api.DownloadJobItemsData['query']>['format']>;
 
 interface Events {
@@ -78,36 +78,37 @@ interface Events {
   gap: api.GapData;
   /** The job has ended; nothing comes after it. */
   end: api.JobStatusView | api.ScheduleStatusView;
-  /** The connection broke. It goes on after the last event. */
+  /** The connection broke. The stream goes on after the last event. */
   dropped: undefined;
 }
 
-/** An event of a job, by its `event`. `id` is where `followJob` goes on with `after`. */
+/** An event of a job, by its `event`. With its `id` as `after`, `followJob` goes on behind it. */
 export type JobEvent = { [Name in keyof Events]: { event: Name; id: string; data: Events[Name] } }[keyof Events];
 
 const FAILED: readonly api.JobStatus[] = ['error', 'cancelled'];
 const ENDED: readonly api.JobStatus[] = ['finished', 'partial', 'error', 'cancelled'];
-/** Seconds that the gateway waits at most for a job's end, and that its answer may take on top. */
+/** Seconds for which the gateway waits for a job's end at most, and seconds that its answer may take on top. */
 const WAIT = 30;
 const GRACE = 10;
-/** Until it is answered, or the time is over, unless the client or the call has other limits. */
+/** Limits of requests that are sent again until they are answered or a minute is over, unless the client or the call
+ * has other limits. */
 const PERSISTENT = { timeout: 60, retries: Number.POSITIVE_INFINITY, silence: WAIT };
-/** What is asked for so, beside what has an idempotency key. */
+/** The call that has these limits, beside those with an idempotency key. */
 const CANCEL = 'POST /jobs/{job_id}/cancel';
 
 const DEFAULTS = { timeout: 300, retries: 6 };
 /** Seconds without a byte after which a try is given up, and sent again if the request may be sent twice. */
 const SILENCE = 120;
-/** The same where a whole file is made before the answer begins. */
+/** The same for calls whose answer begins only when a whole file was made. */
 const LONG_SILENCE = 600;
-/** Where Scrapyd's own pages are handed on. */
+/** The route that hands on Scrapyd's own pages. */
 const PAGES = '/nodes/{node}/scrapyd/';
 const METHODS = ['connect', 'delete', 'get', 'head', 'options', 'patch', 'post', 'put', 'trace'] as const;
 
 type RequestOptions = Parameters<Client['request']>[0];
 
-/** The calls of one gateway, for one key. It is the `client` of all other functions of the API, too:
- * `listJobs({ client })`. Several may be used side by side: nothing is shared. */
+/** The calls of one gateway, for one key. An object of this class is also the `client` of all other functions of the
+ * API: `listJobs({ client })`. Several may be used side by side, because they share nothing. */
 export class DiscoveryBot {
   readonly #limits: CallOptions;
 
@@ -140,8 +141,8 @@ export class DiscoveryBot {
     Object.assign(this, inner, { request, sse }, Object.fromEntries(methods), resources(this));
   }
 
-  /** Asks for a crawl. If the answer is lost or the gateway is away, it is asked again, for a minute if no `timeout`
-   * says otherwise; by its idempotency key it stays one job. */
+  /** Asks for a crawl. If the answer is lost or the gateway is away, the request is sent again, for a minute if no
+   * `timeout` says otherwise; because of its idempotency key there is one job. */
   async startCrawl(crawl: api.CrawlRequest, options: StartOptions = {}): Promise<api.CrawlReceipt> {
     const { idempotencyKey, ...limits } = options;
     const headers = known({ 'Idempotency-Key': idempotencyKey });
@@ -149,7 +150,7 @@ export class DiscoveryBot {
   }
 
   /** Asks for a crawl, and resolves to its job once it has ended well: `CrawlFailedError` if it has failed or was
-   * cancelled. `timeout` is for all of it, as in `waitForJob`. */
+   * cancelled. `timeout` is for the whole call, as in `waitForJob`. */
   async crawl(crawl: api.CrawlRequest, { timeout, ...options }: StartOptions = {}): Promise<api.JobDetail> {
     const deadline = new Deadline(timeout);
     const first = timeout === undefined ? {} : { timeout: Math.min(timeout, PERSISTENT.timeout) };
@@ -161,20 +162,20 @@ export class DiscoveryBot {
     return job;
   }
 
-  /** The job once it has ended, however it has: see its `status`. `timeout` is for all of it: `WaitTimeoutError` after
-   * that, and the crawl goes on. A gateway that is away is asked again. */
+  /** The job once it has ended, well or not: see its `status`. `timeout` is for the whole call: after that comes a
+   * `WaitTimeoutError`, and the crawl goes on. A gateway that is away is asked again. */
   async waitForJob(jobId: string, { timeout, ...options }: CallOptions = {}): Promise<api.JobDetail> {
     const deadline = new Deadline(timeout);
     const late = (cause?: unknown) =>
       new WaitTimeoutError(`job ${jobId} has not ended within ${timeout} seconds`, job, cause ? { cause } : {});
     let job: api.JobDetail | undefined;
-    // the first answer comes at once, so that it is known how the job is doing
+    // the first request does not wait, so that a `WaitTimeoutError` has the job
     for (let wait = 0; deadline.left > 0; wait = Math.max(1, Math.min(WAIT, Math.floor(deadline.left / 1000)))) {
       const own = { ...PERSISTENT, ...this.#limits, ...known(options) };
       const limits = { ...own, timeout: deadline.left / 1000, silence: wait + GRACE };
       try {
         const found = record(await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits }));
-        // a schedule, which does not end, cannot be waited for: that was refused
+        // the gateway refuses to wait for a schedule, which does not end
         if (found.kind === 'job') job = found;
       } catch (error) {
         options.signal?.throwIfAborted();
@@ -186,15 +187,15 @@ export class DiscoveryBot {
     throw late();
   }
 
-  /** Each event of a job (or of a schedule's run) from the first one to the end: none is left out and none comes twice,
+  /** Each event of a job (or of a schedule's run) from the first one to the end: none is missing and none comes twice,
    * however often the connection breaks. */
   followJob(jobId: string, { level, ...options }: FollowOptions = {}): AsyncGenerator<JobEvent, void> {
     const request = { url: '/jobs/{job_id}/logs', path: { job_id: jobId }, query: { level } };
     return follow(this, request, options) as AsyncGenerator<JobEvent, void>;
   }
 
-  /** Each change of a dataset after `since`, and then those to come: the loop does not end. Go on with the `seq` of the
-   * last one as `since`. A gateway that is away is waited for, for `patience` seconds if they are given. */
+  /** Each change of a dataset after `since`, then each further change: the loop does not end. To go on later, use the
+   * `seq` of the last change as `since`. Waits for a gateway that is away, for `patience` seconds if they are given. */
   async *followChanges(name: string, options: ChangesOptions = {}): AsyncGenerator<api.ChangeView, void> {
     const { patience = Number.POSITIVE_INFINITY, timeout, signal, ...query } = options;
     const deadline = new Deadline(timeout);
@@ -208,8 +209,8 @@ export class DiscoveryBot {
     }
   }
 
-  /** Each item of a job, page by page; of one that goes on, those that there are. A page whose answer breaks off is
-   * asked for again. Say what its spider's items are, if you know: `jobItems<{ url: string }>(id)`. */
+  /** Each item of a job, page by page; of a job that still runs, the items so far. A page whose answer breaks off is
+   * requested again. The items may have a type of yours: `jobItems<{ url: string }>(id)`. */
   jobItems<Item = Record<string, unknown>>(jobId: string, options: ItemsOptions = {}): AsyncGenerator<Item, void> {
     const [query, limits] = split(options);
     return this.jobs.items<Item>(jobId, query, limits);
@@ -232,8 +233,8 @@ export class DiscoveryBot {
     });
   }
 
-  /** Cancels a job, or a schedule by its id. A running job ends within seconds. One that has ended otherwise is an
-   * `ApiError` (409). It is asked again like `startCrawl`. */
+  /** Cancels a job, or a schedule by its id. A running job ends within seconds. A job that has ended otherwise is an
+   * `ApiError` (409). The request is sent again as in `startCrawl`. */
   async cancel(jobId: string, options: CallOptions = {}): Promise<api.JobStatusView | api.ScheduleStatusView> {
     return this.jobs.cancel(jobId, options);
   }
@@ -246,18 +247,18 @@ export class DiscoveryBot {
   }
 }
 
-// the constructor assigns all of it
+// the constructor assigns all of these methods
 export interface DiscoveryBot extends Client, Resources {}
 
-/** Which program asks, for the gateway's log. Browsers say it themselves, and some ask the gateway for leave before
- * they send another one. */
+/** The header with this program's name, for the gateway's log. Browsers send a name of their own, and some would ask
+ * the gateway for permission to send another one. */
 function userAgent(): Record<string, string> {
   const { userAgent: runtime = '' } = globalThis.navigator ?? {};
   if (runtime.startsWith('Mozilla/')) return {};
   return { 'User-Agent': `discoverybot-client/${VERSION} (TypeScript) ${runtime}`.trimEnd() };
 }
 
-/** A request with what its call takes and nobody has given: the user, and a key by which it is carried out once. */
+/** The request with what its call takes and was not given: the user, and an idempotency key. */
 function complete(asked: RequestOptions, userId: string | undefined): RequestOptions {
   const { user, again } = TAKES[`${asked.method} ${asked.url}`] ?? {};
   const { query, body, headers } = asked;
@@ -280,10 +281,10 @@ function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise
   const own = known(asked);
   const limits = { ...DEFAULTS, ...(isPersistent && PERSISTENT), ...inner.getConfig(), ...own };
   const { parseAs, query, retries, fetch = send } = limits;
-  // it is read for as long as it goes on
+  // a stream is read for as long as it goes on
   const timeout = own.timeout ?? (parseAs === 'stream' ? Number.POSITIVE_INFINITY : limits.timeout);
   const silence = limits.silence ?? SILENCE + Number(query?.wait ?? 0);
-  // no call of the API is answered elsewhere: a redirect leads to a login, or away from a wrong address
+  // no call of the API is redirected: a redirect leads to a login, or comes from a wrong address
   const redirect = asked.url.startsWith(PAGES) ? 'follow' : 'manual';
   return answered<unknown>(
     (attempt) => inner.request({ redirect, ...asked, signal: attempt.signal, fetch: attempt.fetch }),
@@ -296,13 +297,13 @@ function isPage(response: Response): boolean {
   return response.headers.get('Content-Type')?.startsWith('text/html') ?? false;
 }
 
-/** What goes into the query, and what does not. */
+/** Options of a call, split into those for the query and the limits. */
 function split<Asked extends CallOptions>(asked: Asked): [Omit<Asked, keyof CallOptions>, CallOptions] {
   const { timeout, retries, signal, ...query } = asked;
   return [query, known({ timeout, retries, signal })];
 }
 
-/** `randomUUID` is there in pages of https only. */
+/** Not `randomUUID`, which browsers have only in pages over https. */
 function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

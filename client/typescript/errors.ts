@@ -1,4 +1,4 @@
-/** What can go wrong. All errors that this package makes are a `DiscoveryBotError`. */
+/** The errors of this package. All of them are a `DiscoveryBotError`. */
 
 import type { ErrorCode, JobDetail, Problem } from './api/types.gen.js';
 
@@ -11,13 +11,13 @@ export class DiscoveryBotError extends Error {
  * people. */
 export class ApiError extends DiscoveryBotError {
   override name = 'ApiError';
-  /** Later releases may have more. An answer that is not the gateway's, but a proxy's, is an `http_error`. */
+  /** Later releases may have more codes. The error of a proxy, not of the gateway, is an `http_error`. */
   readonly code: ErrorCode | (string & {});
-  /** Further facts, by `code`. */
+  /** Further facts, which differ from code to code. */
   readonly detail: unknown;
   /** The field of the request that is wrong, such as `start_urls.0`. */
   readonly field: string | undefined;
-  /** Names the request in the gateway's log. */
+  /** The request's id in the gateway's log. */
   readonly requestId: string | undefined;
 
   constructor(
@@ -42,7 +42,7 @@ export class KeyRefusedError extends ApiError {
   override name = 'KeyRefusedError';
 }
 
-/** 403: the key does not allow it, or a URL may not be fetched. */
+/** 403: the key does not allow the request, or a URL may not be fetched. */
 export class ForbiddenError extends ApiError {
   override name = 'ForbiddenError';
 }
@@ -67,18 +67,18 @@ export class InvalidRequestError extends ApiError {
   override name = 'InvalidRequestError';
 }
 
-/** 429: a limit is reached, also after all retries. Nothing was done. */
+/** 429: a limit is reached, even after all retries. The request was not carried out. */
 export class TooManyRequestsError extends ApiError {
   override name = 'TooManyRequestsError';
 }
 
-/** 503, and 502 and 504 of a proxy: the gateway cannot serve now, also after all retries. */
+/** 503, and 502 and 504 of a proxy: the gateway cannot answer now, even after all retries. */
 export class UnavailableError extends ApiError {
   override name = 'UnavailableError';
 }
 
-/** What answers is no gateway, or a login or a redirect is before it: the address may be wrong. That a job or another
- * object is not there is a `NotFoundError`, never this. */
+/** The answer does not come from a gateway, or a login or a redirect is before it: the address may be wrong. That a job
+ * or another object does not exist is a `NotFoundError` instead. */
 export class NoGatewayError extends ApiError {
   override name = 'NoGatewayError';
 }
@@ -95,14 +95,14 @@ const OF_STATUS: Readonly<Record<number, typeof ApiError>> = {
   503: UnavailableError,
   504: UnavailableError,
 };
-/** Statuses that a proxy, too, gives for a gateway behind it. With another one, an answer that is not in a gateway's
- * form is a stranger's. */
+/** Statuses below 500 that a proxy may send itself, with a gateway behind it. An answer that is not in a gateway's form
+ * and has another status comes from something else than a gateway. */
 const OF_PROXIES: readonly number[] = [304, 401, 403, 407, 408, 413, 414, 425, 429, 431];
-/** Characters of a stranger's answer that a message has. */
+/** How many characters of such an answer are in the message. */
 const SHOWN = 80;
 
-/** The error for an answer. One that is not in a gateway's form is that of a proxy before it, or of a stranger: for a
- * wrong address, "not found" would be a lie about the object. */
+/** The error for an answer. An answer that is not in a gateway's form comes from a proxy, or from something else at a
+ * wrong address: then a `NotFoundError` would say something wrong about the object. */
 export function errorOf(request: Request, response: Response, told: unknown): ApiError {
   const { status, headers } = response;
   const retryAfter = seconds(headers.get('Retry-After'));
@@ -120,31 +120,31 @@ export function errorOf(request: Request, response: Response, told: unknown): Ap
   return new NoGatewayError(status, problem);
 }
 
-/** Of the header `Retry-After`, which is a number of seconds or a date. */
+/** The seconds in the header `Retry-After`, which is a number of seconds or a date. */
 function seconds(header: string | null): number | undefined {
   if (!header) return undefined;
   const left = Number.isNaN(Number(header)) ? (Date.parse(header) - Date.now()) / 1000 : Number(header);
   return left > 0 ? left : undefined;
 }
 
-/** No answer, or not all of it, also after all retries; `cause` is what `fetch` says. A request that is not sent twice
- * may have been carried out all the same. */
+/** No answer, or only a part of it, even after all retries; `cause` is the error of `fetch`. A request that may not be
+ * sent twice may have been carried out all the same. */
 export class GatewayUnreachableError extends DiscoveryBotError {
   override name = 'GatewayUnreachableError';
 }
 
-/** What answers is no JSON, though it should be: something else answers than the gateway, or changes what it says.
- * `cause` is the `SyntaxError`. */
+/** The answer should be JSON, and is not: it does not come from the gateway, or was changed on its way. `cause` is the
+ * `SyntaxError`. */
 export class InvalidAnswerError extends DiscoveryBotError {
   override name = 'InvalidAnswerError';
 }
 
-/** It was not done within its `timeout`. `cause` is what went wrong last, if anything did. */
+/** The call was not done within its `timeout`. `cause` is the last error, if there was one. */
 export class TimeoutError extends DiscoveryBotError {
   override name = 'TimeoutError';
 }
 
-/** A crawl has not ended within the `timeout` of `waitForJob`. It goes on. */
+/** A crawl has not ended within the `timeout` of `waitForJob`. The crawl goes on. */
 export class WaitTimeoutError extends TimeoutError {
   override name = 'WaitTimeoutError';
 
@@ -167,7 +167,7 @@ export class CrawlFailedError extends DiscoveryBotError {
   }
 }
 
-/** A call of a webhook was not made by whoever has the secret, or long ago. */
+/** A call of a webhook is not signed with the secret, or is too old. */
 export class WebhookError extends DiscoveryBotError {
   override name = 'WebhookError';
 }

@@ -4,7 +4,7 @@ import type { Client } from './api/client/index.js';
 import { ApiError } from './errors.js';
 import { Deadline, isAway, parsed, passed } from './requests.js';
 
-/** What a stream is asked for. */
+/** The request of a stream. */
 export interface StreamRequest {
   url: string;
   path?: Record<string, unknown>;
@@ -13,14 +13,14 @@ export interface StreamRequest {
 
 /** How long a stream is followed. */
 export interface StreamOptions {
-  /** The id of the last event that is known: it goes on after it. */
+  /** The id of the last known event: the stream goes on after it. */
   after?: string | undefined;
-  /** Seconds without a gateway after which it is an error. Without it, a gateway that was there once is waited for, and
-   * one that never was is given up after a minute. */
+  /** Seconds without a gateway after which there is an error. If it is left out, the stream waits for ever for a
+   * gateway that has answered before, and a minute for one that has not. */
   patience?: number | undefined;
-  /** Seconds for all of it, from the first event to the last: a `TimeoutError` after that. */
+  /** Seconds for the whole stream, from the first event to the last: after that there is a `TimeoutError`. */
   timeout?: number | undefined;
-  /** Ends it. The error is the signal's `reason`. */
+  /** Ends the stream. The error is the signal's `reason`. */
   signal?: AbortSignal | null | undefined;
 }
 
@@ -35,12 +35,12 @@ export interface StreamEvent {
 const PAUSE = 2000;
 /** Seconds without a word after which a connection is dead: the gateway sends a comment every 15 s. */
 const SILENCE = 45;
-/** Seconds for a gateway that never was there. */
+/** Seconds for which a stream waits for a gateway that has never answered. */
 const FIRST_PATIENCE = 60;
 /** 204: there is nothing left to see. */
 const NO_CONTENT = 204;
 
-/** Each event up to `end`: none is left out and none comes twice, however often the connection breaks. */
+/** Each event up to `end`: none is missing and none comes twice, however often the connection breaks. */
 export async function* follow(
   client: Client,
   request: StreamRequest,
@@ -68,7 +68,7 @@ export async function* follow(
       signal?.throwIfAborted();
       const longest = patience ?? (wasThere ? Number.POSITIVE_INFINITY : FIRST_PATIENCE);
       if (!isAway(error) || performance.now() - heard > 1000 * longest) throw error;
-      // a gateway may ask for more time than there is patience
+      // a gateway may ask for a longer pause than `patience`
       if (error instanceof ApiError && error.retryAfter) pause = Math.max(pause, 1000 * error.retryAfter);
     }
     yield { event: 'dropped', id, data: undefined };
@@ -83,7 +83,7 @@ interface Connection {
   signal: AbortSignal | null | undefined;
 }
 
-/** The body of a stream that begins after the event `id`; none, if there is nothing left to see. */
+/** The body of a stream that begins after the event `id`; `undefined` if there is nothing left to see. */
 async function opened(
   client: Client,
   request: StreamRequest,
@@ -123,6 +123,6 @@ async function* frames(body: ReadableStream<BufferSource>): AsyncGenerator<Frame
       }
     }
   } finally {
-    reader.cancel().catch(() => {}); // it may have failed
+    reader.cancel().catch(() => {}); // the stream may have failed
   }
 }

@@ -1,5 +1,5 @@
-/** How calls become methods, by what they are about: `client.jobs.list({ status: ['error'] })`. `resources.mjs` writes
- * the methods themselves, from the API's description. */
+/** Makes methods of calls, grouped by what they are about: `client.jobs.list({ status: ['error'] })`. `resources.mjs`
+ * writes the methods themselves, from the API's description. */
 
 import type { Client } from './api/client/index.js';
 import { each, type List, type PageOf, type Row } from './pages.js';
@@ -7,29 +7,29 @@ import { type CallOptions, known, record } from './requests.js';
 
 /** Options of a call that is carried out once, however often it is sent. */
 export interface KeyedOptions extends CallOptions {
-  /** By which the gateway knows that it has been asked before. One is made if it is left out; to make one thing of
-   * several processes' requests, give all the same. */
+  /** By this key the gateway knows a request that is sent again. If it is left out, one is made. Requests of several
+   * processes with the same key are carried out once. */
   idempotencyKey?: string | undefined;
 }
 
 /** How much of a list is read. */
 export interface ListLimits {
-  /** How many rows come at most; all, if it is left out. */
+  /** How many rows come at most; all if it is left out. */
   limit?: number | undefined;
-  /** How many are asked for at a time; as many as the gateway gives, if it is left out. */
+  /** How many rows are requested at a time; as many as the gateway gives if it is left out. */
   pageSize?: number | undefined;
 }
 
-/** What a list takes: the filters of the call, and how much of it is read. */
+/** Options of a list: the filters of its call, and how much of it is read. */
 export type Listed<Data extends { query?: object }> = Omit<NonNullable<Data['query']>, 'after' | 'limit'> & ListLimits;
 
-// the methods that `resources.mjs` writes have the types
+// without types here, because the methods that `resources.mjs` writes have them
 type Call = (options: any) => Promise<unknown>;
 type Given = readonly any[];
 
 type Part = 'query' | 'body';
 
-/** What a method was given, as the request of its call: the ids of `path`, then the `parts`, then limits. */
+/** The request of a call, from the arguments of its method: the ids in the path, then the `parts`, then limits. */
 function requestOf(client: Client, given: Given, ids: readonly string[], ...parts: Part[]): object {
   const values = [...given];
   const path: Record<string, unknown> = {};
@@ -44,7 +44,7 @@ function requestOf(client: Client, given: Given, ids: readonly string[], ...part
   return { client, path, ...sent, ...headers, ...known(limits) };
 }
 
-/** As many rows as are wanted, in pages of `most` at most. */
+/** The rows of a list up to its `limit`, read in pages of `most` rows at most. */
 async function* rows<L extends List>(call: L, request: any, most: number): AsyncGenerator<Row<PageOf<L>>, void> {
   const { limit, pageSize, ...query } = request.query ?? {};
   let left: number = limit ?? Number.POSITIVE_INFINITY;
@@ -55,12 +55,12 @@ async function* rows<L extends List>(call: L, request: any, most: number): Async
   }
 }
 
-/** What makes methods of the calls of a client. */
+/** Functions that make methods of a client's calls. */
 export function methodsOf(client: Client) {
   const method =
     (...parts: Part[]) =>
     (call: Call, ...ids: string[]) =>
-    // one that fails before it is sent rejects, as all others do
+    // `async`, so that a call that fails before it is sent rejects, too
     async (...given: Given): Promise<any> =>
       record(await call(requestOf(client, given, ids, ...parts)));
   const lists =

@@ -3,30 +3,30 @@
 import { InvalidAnswerError } from './errors.js';
 import { Deadline, record } from './requests.js';
 
-/** A page: `next` is where the following one begins. */
+/** A page of a list. `next` is where the following page begins. */
 export interface Page {
   next?: string | number | null;
 }
 
 /** A function of this package that lists something. */
-// each takes other options, whose type `Parameters` knows
+// `any`, because each of them takes other options; `Parameters` has their type
 export type List = (options: any) => Promise<Page | undefined>;
 
-/** What it is answered. */
+/** The answer of such a function. */
 export type PageOf<L extends List> = NonNullable<Awaited<ReturnType<L>>>;
 
 /** The names of a page's arrays. */
 type Lists<P> = { [Name in keyof P]-?: P[Name] extends readonly unknown[] ? Name : never }[keyof P];
 type IsOne<T, All = T> = [T] extends [never] ? false : T extends unknown ? ([All] extends [T] ? true : false) : never;
 
-/** A row of a page that has one array; of others, `never`. */
+/** The type of a row, if the page has exactly one array; otherwise `never`. */
 export type Row<P> = IsOne<Lists<P>> extends true ? (P[Lists<P>] extends readonly (infer R)[] ? R : never) : never;
 
-/** Each page of a list, one after the other: `pages(listJobs, { client, query: { status: ['error'] } })`. It takes any
+/** Each page of a list, one after the other: `pages(listJobs, { client, query: { status: ['error'] } })`. `list` is any
  * function of this package whose answer has `next`. `timeout` is for all pages together.
  *
- * `by` is the parameter that takes `next`, if it is none of those that are known: `from` for what reads logs, `since`
- * for the changes of a dataset, and `after`. */
+ * `by` is the name of the parameter that takes `next`. It is known for all functions of this package: `from` for logs,
+ * `since` for the changes of a dataset, otherwise `after`. */
 export async function* pages<L extends List>(
   list: L,
   options: Parameters<L>[0],
@@ -42,7 +42,7 @@ export async function* pages<L extends List>(
     const page = record(await list({ ...rest, ...limits, query })) as PageOf<L>;
     yield page;
     const { next } = page;
-    // changes go on for ever: there may be more the next time
+    // the feed of changes has no end: each page has `next`, and `pending` says whether there is more now
     const isLast = typeof next === 'number' ? !(page as { pending?: number }).pending : next == null;
     if (isLast) return;
     if (next === before) throw new InvalidAnswerError(`the page after ${next} is the same again`);
@@ -56,8 +56,8 @@ function parameterOf(page: Page): string {
   return 'lines' in page || 'segments' in page ? 'from' : 'after';
 }
 
-/** Each row of a list, page by page: `each(listJobs, { client })` gives jobs. Use `pages` where a page has more than
- * one array. */
+/** Each row of a list, page by page: `each(listJobs, { client })` gives jobs. Use `pages` if a page has more than one
+ * array. */
 export async function* each<L extends List>(
   list: L,
   options: Parameters<L>[0],

@@ -2,14 +2,14 @@
 
 import { ApiError, GatewayUnreachableError, InvalidAnswerError, TimeoutError } from './errors.js';
 
-/** How long a call may take, and how often it is sent. */
+/** How long a call may take, and how often its request is sent. */
 export interface CallOptions {
-  /** Seconds for all of it, however often it is sent: a `TimeoutError` after that. */
+  /** Seconds for the whole call, however often its request is sent: after that there is a `TimeoutError`. */
   timeout?: number | undefined;
-  /** How often it is sent again at most. What may be done twice (GET, HEAD, PUT, DELETE, and what has an
-   * `Idempotency-Key`) is; other requests only if they were certainly not carried out. */
+  /** How often the request is sent again at most. Requests that may be carried out twice (GET, HEAD, PUT, DELETE, and
+   * those with an `Idempotency-Key`) are sent again; others only if they were certainly not carried out. */
   retries?: number | undefined;
-  /** Ends it, also while it waits to be sent again. The error is the signal's `reason`. */
+  /** Ends the call, also in a pause between two tries. The error is the signal's `reason`. */
   signal?: AbortSignal | null | undefined;
 }
 
@@ -17,39 +17,39 @@ export interface CallOptions {
 export interface Retry {
   method: string;
   url: string;
-  /** How often it is sent again with this: 1 for the first time. */
+  /** How often the request is sent again, this time included: 1 for the first time. */
   attempt: number;
-  /** Seconds until then. */
+  /** Seconds until it is sent. */
   pause: number;
   /** What went wrong. */
   error: unknown;
 }
 
-/** The same, of a request whose limits differ from others. */
+/** Options of a call, with limits that the client's own methods set. */
 export interface RequestLimits extends CallOptions {
-  /** Seconds without a byte after which a connection is dead, and the request is sent again if it may be. */
+  /** Seconds without a byte after which a connection is dead, and the request is sent again if that is allowed. */
   silence?: number | undefined;
-  /** Whether it may be sent twice, whatever its method is. */
+  /** Whether the request may be sent twice, whatever its method is. */
   repeatable?: boolean | undefined;
   /** Called before each pause after which a request is sent again. What it throws ends the call. */
   onRetry?: ((retry: Retry) => void) | undefined;
 }
 
-/** Answers of a gateway, or of a proxy, that is back some time. */
+/** Statuses of a gateway, or of a proxy before it, that is away for a time. */
 const AWAY: readonly number[] = [429, 502, 503, 504];
-/** The code of a 504 that says that what was asked for goes on. */
+/** The code of a 504 that means: the run goes on, so the request need not be sent again. */
 const GOES_ON = 'run_goes_on';
 const REPEATABLE: readonly string[] = ['GET', 'HEAD', 'PUT', 'DELETE'];
-/** Milliseconds: the first pause, which doubles, and the longest; and the longest that a gateway may ask for. */
+/** Milliseconds: the first pause, which doubles each time, the longest, and the longest that a gateway may ask for. */
 const FIRST = 250;
 const LONGEST = 30_000;
 const ASKED_FOR = 120_000;
-/** A timer for longer than that would be over at once. */
+/** Milliseconds. A longer timer would be over at once. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** Statuses with which a request was certainly not carried out. */
 const NOT_DONE: readonly number[] = [429, 503];
-/** What runtimes call a connection that was never made. Browsers do not say it. */
+/** Codes of runtimes for a connection that was not made. Browsers have no such code. */
 const NOT_SENT: readonly unknown[] = [
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -67,18 +67,18 @@ function isNotDone(error: unknown): boolean {
   return false;
 }
 
-/** The limits that are given: one that is `undefined` is not, and hides no default. */
+/** The limits without those that are `undefined`, so that these hide no default. */
 export function known<T extends object>(limits: T): T {
   return Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined)) as T;
 }
 
-/** Whether the gateway may be back some time. */
+/** Whether the gateway is away, and may come back. */
 export function isAway(error: unknown): boolean {
   if (error instanceof ApiError) return AWAY.includes(error.status) && error.code !== GOES_ON;
   return error instanceof GatewayUnreachableError;
 }
 
-/** A moment by which all has to be done; none, without `seconds`. */
+/** The moment at which a call must be done; without `seconds` there is none. */
 export class Deadline {
   readonly #end: number;
 
@@ -86,7 +86,7 @@ export class Deadline {
     this.#end = performance.now() + 1000 * seconds;
   }
 
-  /** Milliseconds. */
+  /** Milliseconds until then. */
   get left(): number {
     return Math.max(0, this.#end - performance.now());
   }
@@ -96,15 +96,15 @@ export class Deadline {
   }
 }
 
-/** Not `AbortSignal.timeout`, which lets Node.js end meanwhile: of a connection that is closed at once, Node.js 20 says
- * nothing. */
+/** Not `AbortSignal.timeout`, during which Node.js may end: Node.js 20 does not report a connection that is closed at
+ * once. */
 function timer(time: number, act: () => void): () => void {
   if (time > LONGEST_TIMER) return () => {};
   const running = setTimeout(act, time);
   return () => clearTimeout(running);
 }
 
-/** Resolves after so many milliseconds, or rejects as soon as it is no longer wanted. */
+/** Resolves after so many milliseconds, or rejects as soon as `signal` is aborted. */
 export async function passed(time: number, signal?: AbortSignal | null): Promise<void> {
   signal?.throwIfAborted();
   await new Promise<void>((resolve, reject) => {
@@ -128,10 +128,10 @@ function aborted(signal: AbortSignal, listening: AbortSignal): Promise<never> {
   });
 }
 
-/** A request that is sent once. Its `signal` and its `fetch` keep the limits, until all of the answer was read. */
+/** One try of a request. Its `signal` and its `fetch` keep the limits until the whole answer was read. */
 export class Attempt {
   readonly signal: AbortSignal;
-  /** What went wrong: some browsers replace the errors of a body. */
+  /** The error of this try, kept because some browsers replace the errors of a body. */
   failure: unknown;
   isRepeatable: boolean;
   method = '';
@@ -159,7 +159,7 @@ export class Attempt {
     this.isRepeatable ||= REPEATABLE.includes(request.method) || request.headers.has('Idempotency-Key');
     const over = timer(this.deadline.left, () => this.#late.abort(this.deadline.error(this.before)));
     try {
-      const { send } = this; // a browser's `fetch` is no method
+      const { send } = this; // because a browser's `fetch` must not be called as a method
       const response = await this.#heard(send(request));
       if (response.body && response.headers.get('Content-Length') !== '0')
         return new Response(this.#watched(response.body, over), response);
@@ -171,7 +171,7 @@ export class Attempt {
     }
   };
 
-  /** What is waited for no longer than the limits say, also if a `fetch` of somebody's own heeds no signal. */
+  /** The result of `what`, within the limits, even if a `fetch` of the program's own ignores the signal. */
   async #heard<T>(what: Promise<T>): Promise<T> {
     const stop = timer(this.#silence, () =>
       this.#late.abort(
@@ -204,7 +204,7 @@ export class Attempt {
             controller.close();
           } catch (error) {
             over();
-            reader.cancel(error).catch(() => {}); // it may have failed
+            reader.cancel(error).catch(() => {}); // the body may have failed
             controller.error(error);
           }
         },
@@ -213,12 +213,12 @@ export class Attempt {
           return reader.cancel(reason);
         },
       },
-      { highWaterMark: 0 }, // nobody is silent while nobody listens
+      { highWaterMark: 0 }, // read only on demand, so that a slow reader is not taken for a silent gateway
     );
   }
 }
 
-/** What `JSON.parse` says is of the answer: a request is written without it. */
+/** A `SyntaxError` is about the answer, because requests are written without `JSON.parse`. */
 function read(error: unknown): unknown {
   return error instanceof SyntaxError ? new InvalidAnswerError('the answer is no JSON', { cause: error }) : error;
 }
@@ -232,7 +232,7 @@ export function parsed(text: string): unknown {
   }
 }
 
-/** An answer that is an object, as those of the gateway are. */
+/** The answer, if it is an object, as the gateway's answers are. */
 export function record<T>(answer: T): T {
   if (typeof answer === 'object' && answer && Object.getPrototypeOf(answer) === Object.prototype) return answer;
   throw new InvalidAnswerError('the answer is no object, as those of a gateway are');

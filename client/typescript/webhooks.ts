@@ -1,4 +1,4 @@
-/** Calls of webhooks and endpoints, which are signed as Standard Webhooks has it (https://www.standardwebhooks.com). */
+/** Calls of webhooks and endpoints, signed according to Standard Webhooks (https://www.standardwebhooks.com). */
 
 import type { Webhooks } from './api/types.gen.js';
 import { WebhookError } from './errors.js';
@@ -7,27 +7,27 @@ type Told<Call> = Call extends { key: infer Type; body: { data: infer Data } }
   ? { type: Type; timestamp: string; data: Data }
   : never;
 
-/** What a call says, by its `type`, such as `job.failed`. Later releases may have more types. `timestamp` is when it
- * happened, or was found. */
+/** The body of a call, by its `type`, such as `job.failed`. Later releases may have more types. `timestamp` is when the
+ * event happened, or was found. */
 export type WebhookEvent = Told<Webhooks>;
 
-/** A `Headers`, or what Node.js has in `request.headers`. */
+/** A `Headers`, or the `request.headers` of Node.js. */
 export type WebhookHeaders = Headers | Readonly<Record<string, string | readonly string[] | undefined>>;
 
 export interface VerifyOptions {
   /** Seconds that a call may be old, or the clocks may differ (300). */
   tolerance?: number | undefined;
-  /** Milliseconds since 1970, if not the clock's. */
+  /** The time in milliseconds since 1970; the clock's if it is left out. */
   now?: number | undefined;
 }
 
 const PREFIX = 'whsec_';
-/** Bytes that a secret has at least: others can guess a shorter one. */
+/** The fewest bytes of a secret, because a shorter one can be guessed. */
 const LEAST = 16;
 
-/** The event that a signed call tells. `body` is as it came, not parsed and written again. A call may come twice:
- * `webhook-id` is the same then. Throws `WebhookError` unless whoever has the secret has made this very call within
- * `tolerance` seconds. */
+/** The event of a signed call. `body` is the body as it came, not parsed and written again. A call may come twice, with
+ * the same `webhook-id`. Throws `WebhookError` if the call was not signed with the secret, or is older than `tolerance`
+ * seconds. */
 export async function verify<Event extends object = WebhookEvent>(
   headers: WebhookHeaders,
   body: string | Uint8Array | ArrayBuffer,
@@ -56,7 +56,7 @@ function read<Event extends object>(text: string): Event {
     const event: unknown = JSON.parse(text);
     if (typeof event === 'object' && event && !Array.isArray(event)) return event as Event;
   } catch {
-    // it is no JSON
+    // the body is no JSON
   }
   throw new WebhookError('the body is no object');
 }
