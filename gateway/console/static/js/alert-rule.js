@@ -17,7 +17,7 @@ const COMPARED = ["items", "pages", "errors", "error_share", "duration"];
 /** @type {(name: string) => string[]} */
 const words = (name) => (form.dataset[name] ?? "").split(" ");
 
-/** Show the fields that are of this measure; those that are hidden are not sent. */
+/** Show the fields of this measure. Hidden fields are not sent. */
 function sync() {
   const measure = fieldOf(form, "when.measure")?.value ?? "";
   const [isRun, isYes] = [words("runs").includes(measure), words("yes").includes(measure)];

@@ -128,7 +128,7 @@ async function reached(what, options) {
   }
 }
 
-/** The gateway leads to the form that begins a session; what is filled in here waits for its user. */
+/** Reload the page, so that the gateway shows the form for signing in. What is filled in is kept for the same user. */
 function signInAgain() {
   keepForms();
   location.reload();
@@ -150,7 +150,7 @@ export async function pageAt(url, { signal } = {}) {
 
 let latest = new AbortController();
 /**
- * The same; undefined also if another was asked for in this way meanwhile: of two answers the later one may be the older.
+ * The same, but undefined also if this function was called again meanwhile: an earlier call's answer may come later.
  *
  * @param {string} url
  */
@@ -172,7 +172,7 @@ export async function latestPageAt(url) {
 async function refusal(answer, call) {
   const told = await answer.json().catch(() => ({}));
   const error = told.error ?? { code: "http_error", message: `the answer was ${answer.status}` };
-  // the session is over, or the page is the next user's; a wrong key where one signs in is no reason
+  // the session is over, or belongs to another user now; a wrong key in the form for signing in does not mean that
   if (answer.status === 401 && call !== "POST /session") signInAgain();
   return new ApiError(answer.status, error, told.request_id, Number(answer.headers.get("Retry-After")) || undefined);
 }

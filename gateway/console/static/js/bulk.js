@@ -1,4 +1,5 @@
-// One act on all jobs that a filter names, or that are ticked: first the exact number, then piece by piece, until it is done or stopped.
+// One action on all jobs that a filter matches, or that are ticked: first shows the exact number, then acts piece by
+// piece, until all is done or the user stops it.
 import { api, messageOf } from "./api.js";
 import { h } from "./dom.js";
 import { PauseTick } from "./pausing.js";
@@ -20,7 +21,7 @@ const FINAL = ["finished", "partial", "error", "cancelled"];
 const NOT_ENDED = [LIVE, "has not ended", "have not ended"];
 /** @type {[string, string]} */
 const ONLY_JUST = ["has just ended", "have just ended"];
-// which jobs an act leaves out: by their status; and the others
+// words for the jobs that an action leaves out: first those that a status explains, then the others
 /**
  * @typedef {[one: string, several: string]} Words
  *
@@ -38,8 +39,8 @@ const LEFT_OUT = {
 /** @typedef {import("./api.js").Query & { status?: string[] }} Filter */
 
 /**
- * Ask, and act. `onDone` is called when something was done, while the dialog still shows the result. `schedules` are
- * the ids of those that can be paused when the jobs are cancelled.
+ * Ask the user, and act. `onDone` is called when something was done, while the dialog still shows the result.
+ * `schedules` are the ids of the schedules that can be paused when the jobs are cancelled.
  *
  * @type {(action: string, filter: Filter, onDone: () => void, schedules?: string[]) => void}
  */
@@ -68,7 +69,7 @@ class Bulk {
    * @param {string[]} schedules
    */
   constructor(action, filter, onDone, schedules) {
-    // who stops all crawls of a host does not want them to begin again
+    // a user who stops all crawls of a host does not want them to begin again
     this.pause = new PauseTick(schedules, given({ ...filter, user_id: undefined }).join() === "host");
     this.action = action;
     this.filter = filter;
@@ -142,7 +143,7 @@ class Bulk {
   }
 
   /**
-   * How many match, where that is counted exactly, and why some of them are left out, if any.
+   * How many jobs match (if they are counted exactly), and why some of them are left out (if any are).
    *
    * @type {(matched: number) => Promise<{ total?: number, why?: string }>}
    */

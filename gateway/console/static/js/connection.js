@@ -1,7 +1,7 @@
-// Whether the gateway answers. While it does not, one banner says so, clocks stop, and it is asked until it does.
+// Whether the gateway answers. While it does not, a banner says so, clocks stop, and this tab asks it again and again.
 import { byId, h } from "./dom.js";
 
-/** Milliseconds between two questions, and until one that has no answer is given up. */
+/** Milliseconds between two tries, and until a try without an answer is given up. */
 const PAUSE = 2000;
 const PATIENCE = 5000;
 
@@ -10,10 +10,10 @@ let banner;
 /** @type {Promise<void> | undefined} */
 let asking;
 
-/** Whether the gateway is known not to answer: what a page shows is then as it was, and not as it is. */
+/** Whether the gateway is known not to answer. The page then shows an earlier state. */
 export const isAway = () => banner !== undefined;
 
-/** Something did not get through: find out whether the gateway is there. */
+/** Find out whether the gateway is there, because a request has failed. */
 export function suspect() {
   asking ??= askUntilThere().finally(() => (asking = undefined));
 }

@@ -88,7 +88,7 @@ async function look() {
   }
 }
 
-/** What the form asks for; undefined where a field cannot be read, which is said. */
+/** The body of the request; undefined if a field cannot be read. This problem is then shown. */
 function readable() {
   try {
     return bodyOf(form);
@@ -125,7 +125,7 @@ function say(elements, verdict) {
 }
 
 /**
- * Beside fields that the user has been at; the others are not finished.
+ * Show problems beside the fields that the user has visited. The other fields are not filled in yet.
  *
  * @type {(found: Problem[]) => void}
  */

@@ -27,7 +27,7 @@ const [requested, completed, failed] = ["requested_pages", "completed_pages", "e
 const done = (curve, place) => completed(curve, place) + failed(curve, place);
 
 /**
- * A second, since the point before; none at the beginning of an attempt.
+ * The rate per second since the point before; null at the first point of an attempt.
  *
  * @type {(name: string) => Value}
  */
@@ -47,7 +47,7 @@ export const rate = (name) => (curve, place) => {
 export function pictures(curves, isOver) {
   /** @type {Value} */
   const queued = (curve, place) => {
-    // what the crawl has left behind at its end waits no more
+    // requests that the crawl has left at its end are not queued any more
     if (isOver && curve === curves.at(-1) && place === curve.at.length - 1) return 0;
     return Math.max(0, requested(curve, place) - done(curve, place));
   };

@@ -1,5 +1,5 @@
-// The columns of a table of records: which are known, and which are chosen. That is in the page's address, and the
-// browser keeps it.
+// The columns of a table of records: which are known, and which are chosen. The choice is in the page's address, and
+// the browser keeps it.
 import { own } from "./api.js";
 import { isNumber } from "./record.js";
 
@@ -14,7 +14,7 @@ import { isNumber } from "./record.js";
  * @property {boolean} [hasNumbers]
  */
 
-/** Columns that are shown at first, and that are known at all. */
+/** How many columns are shown at first, and how many are known at most. */
 const FIRST_COLUMNS = 8;
 const MOST_COLUMNS = 300;
 
@@ -23,7 +23,7 @@ export class Columns {
   #known = new Map();
   #place;
   /**
-   * The names of those that are chosen.
+   * The names of the chosen columns.
    *
    * @type {string[]}
    */
@@ -96,7 +96,7 @@ export class Columns {
       if (names) localStorage.setItem(this.#place, JSON.stringify(names));
       else localStorage.removeItem(this.#place);
     } catch {
-      // it holds for this page then
+      // then the choice is only for this page
     }
   }
 

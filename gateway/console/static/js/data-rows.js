@@ -19,7 +19,7 @@ export class DataRows {
   #columns;
   #firstOf;
   #onOpen;
-  /** The index of the record at which one is. */
+  /** The index of the record whose row has the focus, or had it last. */
   current = 0;
 
   /**

@@ -1,24 +1,24 @@
-// `<data-table>`: the records of a JSON route as a table, read a page at a time as one scrolls.
+// `<data-table>`: the records of a JSON route as a table, read a page at a time while the user scrolls.
 //
 //   src       the route, with a query of its own if it needs one; it takes `limit` and `after`, and answers `next`
-//   rows      where the answer has the records
-//   within    where a record has the values to show, if it has others beside them
-//   label     what the table is called
-//   columns   JSON: names, or {"name", "label", "kind", "sorts", "hidden"}; others are found in the records
-//   fields    a route whose `fields` say what else there is, as GET /jobs/{id}/fields; read when somebody chooses columns
-//   keep      under which name the browser keeps which columns were chosen
+//   rows      the field of the answer that has the records
+//   within    the field of a record that has the values to show, if there are other values beside it
+//   label     the name of the table
+//   columns   JSON: names, or {"name", "label", "kind", "sorts", "hidden"}; further columns are found in the records
+//   fields    a route whose `fields` name further columns, as GET /jobs/{id}/fields; read when somebody chooses columns
+//   keep      the name under which the browser keeps the chosen columns
 //   search    the route takes `q`; the attribute's text is the search field's label
 //   formats   the route takes `format`: "jsonl csv xlsx"; `picks`: it takes `fields`
 //   total     how many records there are, if that is known
-//   order     what it is sorted by until somebody chooses
-//   live      there may be more by and by; every so many seconds it looks; "last": once more
-//   grows     the order in which more records come last; in another one they come between those that are there, and wait
-//             while somebody is at the table
+//   order     the value of `sort` until somebody chooses another one
+//   live      new records may come: it looks for them every so many seconds; "last": once more
+//   grows     the order in which new records come last; in another order they belong between the records that are
+//             there, and are not shown while somebody uses the table
 //
 // `kind` is how a value is written: ms, bytes, time, code (of HTTP), yes, some (nothing for 0), link or text; then null
-// is nothing. Without it, by its type. `sorts` are values
-// of the route's `sort`, one for each direction: ["-ms", "ms"]. Chosen columns, `q` and `sort` are in the page's address.
-// An element with `data-empty` inside is shown where there is nothing.
+// is written as nothing. Without a `kind` the value's type decides. `sorts` are values of the route's `sort`, one for
+// each direction: ["-ms", "ms"]. Chosen columns, `q` and `sort` are in the page's address. An element with `data-empty`
+// inside is shown if there are no records.
 import { api, fetched, isAbort } from "./api.js";
 import { ColumnMenu } from "./column-menu.js";
 import { Columns } from "./data-columns.js";
@@ -155,7 +155,7 @@ class DataTable extends HTMLElement {
   }
 
   /**
-   * Ask for something else; for nothing if it is empty.
+   * Search for another text, or sort in another way; an empty `value` ends that.
    *
    * @type {(name: "q" | "sort", value: string) => void}
    */
@@ -168,7 +168,7 @@ class DataTable extends HTMLElement {
 
   // --- reading
 
-  /** @param {Page} [first] what the first page has, where it was read */
+  /** @param {Page} [first] the first page, if it was read already */
   #restart(first) {
     this.#reading.abort();
     this.#reading = new AbortController();
@@ -178,14 +178,14 @@ class DataTable extends HTMLElement {
     this.#frame.news.hidden = true;
     const known = [first];
     this.#pages = new Pages((after) => (!after && known.pop()) || this.#read(after, signal));
-    // a page that gets shorter for a moment would jump
+    // keep the height, because the browser would scroll if the page got shorter for a moment
     if (!this.#rows.isEmpty) this.#frame.box.style.minHeight = `${this.#frame.box.offsetHeight}px`;
     this.#rows.clear();
     this.#draw();
     this.#loadMore();
   }
 
-  /** Reads another part as a table of its own: `src` was changed. */
+  /** Read the records anew, after `src` was changed. */
   refresh() {
     this.#restart();
   }
@@ -221,7 +221,7 @@ class DataTable extends HTMLElement {
   }
 
   /**
-   * One page at a time: a call during a request waits for the page that is on its way.
+   * Show a page. If another one is just being read, wait for that one instead.
    *
    * @type {(number: number, then: () => void) => Promise<void>}
    */
@@ -251,14 +251,14 @@ class DataTable extends HTMLElement {
     }
   }
 
-  /** Read on when the end comes near, also if it is near already. */
+  /** Read the next page when the end of the table comes near, or at once if it is near already. */
   #watchEnd() {
     this.#end.disconnect();
     this.#end.observe(this.#frame.more);
   }
 
   /**
-   * A search goes on for a while as long as it has found nothing.
+   * The records of a page. A search that has found nothing goes on for a while.
    *
    * @type {(pages: Pages, number: number) => Promise<Values[] | null>}
    */
@@ -309,7 +309,7 @@ class DataTable extends HTMLElement {
     return true;
   }
 
-  /** Read the first page again. Where it has changed the table is made anew, but not under the hands of somebody. */
+  /** Read the first page again. If it has changed, the table is made anew, but not while somebody uses it. */
   async #lookBetween() {
     const pages = this.#pages;
     const before = this.#top;

@@ -32,7 +32,7 @@ document.addEventListener("deployed", async ({ target: form, detail }) => {
 const last = (log) => log.trimEnd().split("\n").pop() || "queued";
 
 /**
- * Nodes that are still at it; none if nobody knows, as after a node's restart.
+ * Nodes that are still installing; none if that is not known, as after a node's restart.
  *
  * @param {string} address
  */

@@ -81,7 +81,7 @@ export function within(root, selector, kind = /** @type {new () => Kind} */ (/**
 }
 
 /**
- * All of them; those of another class are left out.
+ * All elements below `root` that a selector matches and that are of this class.
  *
  * @template {Element} [Kind=HTMLElement]
  * @param {ParentNode} root

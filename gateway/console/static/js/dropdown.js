@@ -1,12 +1,12 @@
 // A button with a panel below it.
 import { h, icon } from "./dom.js";
 
-/** Pixels that a panel needs, and between it and the edge of the window. */
+/** Pixels that a panel needs, and pixels between the panel and the edge of the window. */
 const LEAST = 240;
 const EDGE = 16;
 
 /**
- * A button with a panel below it, or above where there is more room; Escape and a click elsewhere close it.
+ * A button with a panel below it, or above it if there is more room. Escape or a click elsewhere closes the panel.
  *
  * @param {string} symbol
  * @param {string} words
@@ -21,7 +21,7 @@ export function dropdown(symbol, words, panel) {
     box.open = false;
     button.focus();
   });
-  // before it opens: the toggle event comes when it was drawn already
+  // before the panel opens, because the toggle event comes only after it was drawn
   button.addEventListener("click", () => {
     const { top, bottom } = button.getBoundingClientRect();
     const [above, below] = [top - EDGE, innerHeight - bottom - EDGE];

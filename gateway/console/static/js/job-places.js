@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 const TABS = { requests: "Request", items: "Items", log: "Log lines" };
 const HERE = /^\/console\/jobs\/[0-9a-f]{32}\/(requests|items|log)$/;
 const PAGE = /https?:\/\/[^\s<>"']+/i;
-/** Characters that a search takes. */
+/** The most characters of a text to search for. */
 const LONGEST = 200;
 
 /**
@@ -30,7 +30,7 @@ export function jobPlaces(text) {
 }
 
 /**
- * The address of the page that a record is of: its own first.
+ * The address of the page that a record is about: its field `url`, otherwise the first address in the record.
  *
  * @param {Record<string, unknown>} record
  */

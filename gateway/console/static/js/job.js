@@ -13,7 +13,7 @@ import { refresh } from "./times.js";
 
 /** Events add points to the curves; after this many milliseconds the curves and the estimate are read again, with what events have missed. */
 const READ_MS = 15_000;
-/** Points come no closer than that, in seconds. */
+/** The least seconds between two points. */
 const APART = 0.9;
 /** Parts of the page that show the job's state. */
 const PARTS = ["job-status", "job-actions", "job-state", "job-life", "job-wait", "tab-said", "tab-nothing"];
@@ -110,7 +110,7 @@ function tick() {
 /** @type {Promise<void> | undefined} */
 let renewing;
 
-/** Read the page again, and put its parts in the place of the old ones; but for one that the user is in. */
+/** Read the page again, and replace its parts with the new ones, except for a part that has the focus. */
 async function renew() {
   renewing ??= take().finally(() => (renewing = undefined));
   await renewing;

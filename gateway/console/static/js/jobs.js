@@ -1,4 +1,4 @@
-// Lists of jobs: their filters, how many there are, what is new, and acts on all that match.
+// Lists of jobs: their filters, how many jobs there are, new jobs, and actions on all jobs that match.
 import { api, messageOf } from "./api.js";
 import { bulk } from "./bulk.js";
 import { confirmed } from "./dialog.js";

@@ -22,7 +22,7 @@ function isFilledIn(field) {
 /** @type {(field: Field) => boolean} */
 const isTicked = (field) => field instanceof HTMLInputElement && field.checked;
 
-/** Keep what differs from what the page came with. */
+/** Keep the fields whose value differs from the one in the page as it was sent. */
 export function keepForms() {
   /** @type {Kept["forms"]} */
   const filled = forms().map((form) =>

@@ -13,8 +13,8 @@ const COUNTS = ["requested_pages", "completed_pages", "items_count", "errors_cou
 
 /**
  * Follow all jobs that the user may see, or those of `user`. `onStranger(event)` is called for a job that the page does
- * not show, `onChange(event)` when the status of a job has changed that it shows, and `onGap()` when events may have
- * been missed: at the beginning, and after the connection was lost. Returns a function that ends it.
+ * not show, `onChange(event)` when a job that it shows has another status, and `onGap()` when events may have been
+ * missed: at the beginning, and after the connection was lost. Returns a function that ends the following.
  *
  * @param {{ user?: string | undefined, onStranger?: (job: JobNews) => void, onChange?: (job: JobNews) => void, onGap?: () => void }} hooks
  */
@@ -25,7 +25,7 @@ export function followRows({ user, onStranger, onChange, onGap } = {}) {
   let wasLost = false;
   const stop = follow(path, {
     onGreeting: () => {
-      // what another tab has seen before may be older than this page
+      // events that another tab has received before may be older than this page
       isPast = true;
       queueMicrotask(() => (isPast = false));
       onGap?.();
@@ -88,7 +88,7 @@ function update(row, type, job) {
     tickRow(row);
     delete row.dataset.started;
   }
-  // it may never have been seen running
+  // the job may have ended without an event that said it was running
   if (job.started_at && job.finished_at) {
     const ran = Date.parse(job.finished_at) - Date.parse(job.started_at);
     field("ran")?.replaceChildren(duration(ran / 1000));

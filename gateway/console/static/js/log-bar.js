@@ -1,4 +1,4 @@
-// What stands above a log: which of its lines are shown, how many there are of each level, and what one can do.
+// The bar above a log: which lines are shown, how many there are of each level, and the buttons.
 import { h, icon } from "./dom.js";
 import { count, shown } from "./text.js";
 
@@ -122,7 +122,7 @@ function named(level) {
 }
 
 /**
- * How many lines are of a level or a higher one, of those that can be chosen.
+ * How many lines are of a level or a higher one, for each level that can be chosen.
  *
  * @param {Record<string, number>} levels
  * @param {number} lines all that there are

@@ -1,4 +1,4 @@
-// The line of a log at which one is: the arrow keys move it, and a link names it.
+// The current line of a log: the arrow keys go to another one, and the page's address names it.
 import { allWithin } from "./dom.js";
 import { shown } from "./text.js";
 
@@ -7,7 +7,7 @@ const STEP = 20;
 
 /**
  * @typedef {object} Hooks
- * @property {() => void} onMove somebody goes from line to line, and follows the log no more
+ * @property {() => void} onMove somebody goes from line to line, so the view stops following the log
  * @property {(element: HTMLElement) => void} onWhole a line shall be shown in full
  */
 
@@ -17,7 +17,7 @@ export class LogCursor {
   #news;
   #on;
   /**
-   * Where the line is.
+   * The position of the current line.
    *
    * @type {PositionId | undefined}
    */

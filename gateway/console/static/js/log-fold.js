@@ -1,17 +1,19 @@
-// Scrapy's account of itself in a log, folded into a row: how the crawl is set up, and what it has counted.
+// Folds lines that Scrapy logs about itself into one row: how the crawl is set up, and what it has counted.
 import { h } from "./dom.js";
 
-/** With which a line begins that goes on with a list or a dictionary: what a spider prints, and a traceback, stay. */
+/** The begin of a continuation line that is a part of a list or a dictionary. Output of a spider and tracebacks begin
+ * differently, and are not folded. */
 const PRETTY_PRINTED = /^[[{ ]/;
 
 /**
- * By logger: as what its lines are folded. `gateway/logs/fold.py` has them, and the page's element.
+ * The name of the row into which a logger's lines are folded, by logger. They come from `gateway/logs/fold.py`, in an
+ * attribute of the page's element.
  *
  * @typedef {Record<string, string>} Names
  */
 
 /**
- * Add a line to rows, or fold it into the last one. Returns whether there is a row more.
+ * Add a line to the rows, or fold it into the last row. Returns whether there is one more row.
  *
  * @type {(rows: LogLine[], line: LogLine, names: Names) => boolean}
  */

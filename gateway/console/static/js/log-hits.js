@@ -5,7 +5,7 @@ import { compare, position } from "./log-positions.js";
 const POSITIONS = 1000;
 
 /**
- * Where a hit is, or from where to where some are.
+ * The place of a hit, or a range with some hits.
  *
  * @typedef {[attempt: number, start: number, end?: number]} Mark
  * @typedef {import("./log-rows.js").Filter} Filter
@@ -14,7 +14,7 @@ const POSITIONS = 1000;
 
 export class LogHits {
   /**
-   * How many there are, as far as the log was searched; `undefined` before the first answer.
+   * How many hits there are, as far as the log was searched; `undefined` before the first answer.
    *
    * @type {number | undefined}
    */
@@ -49,7 +49,7 @@ export class LogHits {
   }
 
   /**
-   * An answer tells what it found in two seconds; its `next` goes on, for as long as `isWanted()`.
+   * Search the whole log. An answer has the hits of two seconds; the search goes on from its `next` while `isWanted()`.
    *
    * @type {(isWanted: () => boolean, onPart: () => void) => Promise<void>}
    */
@@ -70,7 +70,7 @@ export class LogHits {
   }
 
   /**
-   * A line has come. Returns whether it is a hit more; what comes during the search is in its last answer.
+   * Take a new line. Returns whether it is one more hit. Lines that come during the search are in its last answer.
    *
    * @type {(line: LogLine) => boolean}
    */

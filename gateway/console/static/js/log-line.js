@@ -16,7 +16,7 @@ const CLOCK = new Intl.DateTimeFormat("en-GB", {
 const times = new Map();
 
 /**
- * `09:00:01.250` in the user's zone. The same second comes often.
+ * `09:00:01.250` in the user's zone. Kept by the second, because many lines have the same second.
  *
  * @type {(iso: Time) => string}
  */
@@ -53,8 +53,8 @@ function clock(iso) {
 const written = new WeakMap();
 
 /**
- * `row` as `LogRows` has it; `text` (in lower case) is marked where the message has it. Returns `element` if that is of
- * a line of the same kind: to make elements costs more than to change the words in them.
+ * The element of a row of `LogRows`. `text` (in lower case) is marked where the message contains it. Reuses `element`
+ * if that shows a line of the same kind, because making elements costs more than changing the words in them.
  *
  * @param {import("./log-rows.js").Row | undefined} row
  * @param {{ link: string, isCurrent: boolean, text: string }} how
@@ -137,7 +137,7 @@ function tell({ message, words }, msg, text) {
 }
 
 /**
- * Write into a text node, unless that stands there.
+ * Write into a text node, unless it has this text already.
  *
  * @type {(node: Text, text: string) => void}
  */

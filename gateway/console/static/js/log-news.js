@@ -1,4 +1,4 @@
-// How many lines have come to a log below what one looks at: a button that leads there, and words for screen readers.
+// How many new lines a log has below the visible ones: a button that leads there, and words for screen readers.
 import { h } from "./dom.js";
 import { count } from "./text.js";
 

@@ -1,4 +1,4 @@
-// The rows of a log: where each of its lines is, and those lines that were read. Never more than a part is held.
+// The rows of a log: where each of its lines is, and the lines that were read. Only a part of the lines is held.
 //
 // The API counts the lines of each part of the log ("segment"). A row's number leads to its segment, whose lines are
 // read when they are to be shown. New lines come over the stream; they make segments of their own.
@@ -25,7 +25,7 @@ const TRIES = 20;
  * @typedef {{ lines: number, levels: Record<string, number>, loggers: { name: string }[] }} Totals
  * @typedef {LogLine | Note} Row
  * @typedef {object} Hooks
- * @property {import("./log-fold.js").Names} folded what is shown as a row until somebody goes to one of its lines
+ * @property {import("./log-fold.js").Names} folded lines that are shown as one row until somebody goes to one of them
  * @property {() => void} onChange
  * @property {(state: import("./streams.js").State) => void} onState
  * @property {(counts: Totals) => void} onCounts
@@ -46,7 +46,7 @@ export class LogRows {
   #on;
   /** @type {import("./log-fold.js").Names} */
   #names;
-  /** What lines are folded now: none, once they were all asked for, and none of a logger that was. */
+  /** The names by which lines are folded now: none once a folded line was visited, or if the filter has a logger. */
   #folding;
   /** @type {Filter} */
   #filter = {};
@@ -57,7 +57,7 @@ export class LogRows {
   #reading = new Map();
   /** @type {Position} */
   #end = [1, 0];
-  /** The line that came last: one that goes on with it is of its logger. */
+  /** The level and logger of the last line: a continuation line has them, too. */
   #last = { level: "INFO", logger: "" };
   /** @type {import("./streams.js").FollowedEvent[]} */
   #early = [];

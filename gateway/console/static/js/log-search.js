@@ -1,11 +1,11 @@
-// The search bar of a log: looks through the whole log on the server, counts, and goes from one place to the next.
+// The search bar of a log: searches the whole log on the server, counts the hits, and goes from hit to hit.
 import { messageOf } from "./api.js";
 import { h, icon } from "./dom.js";
 import { LogHits } from "./log-hits.js";
 import { position } from "./log-positions.js";
 import { count } from "./text.js";
 
-/** Milliseconds after the last key until it searches. */
+/** Milliseconds from the last key to the search. */
 const PAUSE = 200;
 
 /**

@@ -10,8 +10,8 @@ import { compare, linesBefore, partWith } from "./log-positions.js";
  * @property {number} end
  * @property {number} lines
  * @property {number} first the number of its first row
- * @property {Note} [note] it is one row, which is no line
- * @property {boolean} [isLive] its lines came over the stream
+ * @property {Note} [note] the segment is one row, which is not a line
+ * @property {boolean} [isLive] the segment's lines came over the stream
  */
 
 export class LogSegments {
@@ -20,7 +20,7 @@ export class LogSegments {
   /** How many rows there are. */
   count = 0;
 
-  /** Whether one has a line. */
+  /** Whether any segment has a line. */
   get hasLines() {
     return this.#all.some(({ note, lines }) => !note && lines);
   }
@@ -104,7 +104,7 @@ export class LogSegments {
     if (!segment) return 1;
     const lines = linesOf(segment);
     const share = Math.max(0, (offset - segment.start) / (segment.end - segment.start));
-    // of lines that were not read nobody knows how long each is
+    // the lengths of lines that were not read are unknown
     const inside = lines ? linesBefore(lines, [attempt, offset]) : share * segment.lines;
     return (segment.first + inside) / Math.max(1, this.count);
   }

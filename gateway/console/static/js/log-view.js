@@ -16,7 +16,7 @@ import { Pace } from "./pace.js";
 import { toast } from "./toast.js";
 import { VirtualRows } from "./virtual-rows.js";
 
-/** Milliseconds between two drawings of a log that grows; while more lines come at a time than anybody reads, longer. */
+/** Milliseconds between two drawings of a log that grows; and while more lines come at a time than anybody can read. */
 const PACE = 200;
 const RUSH = 400;
 const RUSH_LINES = 100;
@@ -75,7 +75,7 @@ class LogView extends HTMLElement {
   #wanted = {};
   #isFollowing = true;
   /**
-   * What each element shows at present: its row, and all that it is drawn from as a string that is compared.
+   * What each element shows at present: its row, and everything else that it is drawn from, as a string to compare.
    *
    * @type {WeakMap<HTMLElement, { row: Row | undefined, state: string }>}
    */
@@ -121,7 +121,7 @@ class LogView extends HTMLElement {
     try {
       await this.#rows.load(given(filter));
     } catch (error) {
-      if (filter.level || filter.logger) return this.#load({}); // of an address that somebody has typed
+      if (filter.level || filter.logger) return this.#load({}); // somebody may have typed the filter into the address
       const words = `Could not load the log: ${messageOf(error)}`;
       this.#box.replaceChildren(h("p", { class: "problem", role: "alert" }, words));
       return undefined;
@@ -131,7 +131,7 @@ class LogView extends HTMLElement {
   }
 
   /**
-   * Change the level or the logger, and stay where one is.
+   * Change the level or the logger, and keep the place in the log.
    *
    * @param {Wanted} change
    */
@@ -183,7 +183,7 @@ class LogView extends HTMLElement {
     this.#mark();
   }
 
-  /** Without a line of the log the page says why; without one that the filter lets through, the log does. */
+  /** If the log has no lines, the page says why. If no line matches the filter, the log says so. */
   #tellNothing() {
     const { hasLines, isEmpty } = this.#rows;
     if (this.hasAttribute("empty") !== isEmpty) this.toggleAttribute("empty", isEmpty);

@@ -1,4 +1,4 @@
-// Times in words. Those of the user's zone are the browser's matter: the server does not know the zone.
+// Times in words. The browser writes the times in the user's zone, because the server does not know this zone.
 import { UNITS } from "./text.js";
 
 const EXACT = new Intl.DateTimeFormat("en-CA", {

@@ -6,7 +6,8 @@ import { renewPart } from "./parts.js";
 import { toast } from "./toast.js";
 import { inputValue } from "./when-fields.js";
 
-/** How often, and how many milliseconds apart, it is tried: a gateway may take two seconds to hear of the first key. */
+/** How often signing in is tried, and the milliseconds in between: a gateway may take two seconds to learn of the first
+ * key. */
 const TRIES = 20;
 const PAUSE = 250;
 
@@ -32,7 +33,7 @@ function offer() {
 }
 
 /**
- * What to send, and what its reader can do then.
+ * Words that say what to send to the key's user, and what the user can do then.
  *
  * @param {MadeKey} made
  */
@@ -53,7 +54,7 @@ document.addEventListener("key-made", async ({ detail }) => {
   byId("new-key-title").focus();
   const none = document.getElementById("no-keys");
   if (none) {
-    // what the page says of keys is wrong from now on
+    // the page says that there are no keys, which is wrong from now on
     const words = h("p", { class: "muted", role: "status" }, "Signing in… Please stay on this page.");
     none.replaceChildren(words);
     byId("key-list").replaceChildren();
@@ -68,7 +69,7 @@ async function signIn(key, tries) {
   if (session) {
     document.head.append(h("meta", { name: "csrf-token", content: session.csrf_token }));
     byId("no-keys").remove();
-    // the first key had to be an administrator's; those that follow seldom are
+    // the first key had to be an administrator's, and the next ones usually are not
     for (const one of scopes().options) {
       one.defaultSelected = one.value.includes("crawl");
       one.disabled = false;
@@ -93,7 +94,7 @@ async function begun(key) {
 }
 
 /**
- * Another process of the gateway may answer, which has not heard of the key yet.
+ * Ignore the refusal of a gateway process that does not know the key yet.
  *
  * @type {(error: unknown) => undefined}
  */
@@ -115,11 +116,11 @@ async function copy(id) {
   }
 }
 
-/** Days for which a colleague's key is valid, and the most projects that are ticked: a key can have no more. */
+/** Days for which a colleague's key is valid, and the most projects that a key can have. */
 const COLLEAGUE_DAYS = 90;
 const MOST_PROJECTS = 20;
 
-/** Fill in what a key for a colleague usually is. All projects are ticked: one more would not be seen by oversight. */
+/** Fill in the usual values of a colleague's key. All projects are ticked, so that the key does not see later ones. */
 function forColleague() {
   scopes().value = '["read_all"]';
   offer();

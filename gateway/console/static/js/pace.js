@@ -1,4 +1,4 @@
-// Something is done again and again, but not more often than anybody sees.
+// Does something again and again, but no more often than people can see.
 
 export class Pace {
   #act;
@@ -12,7 +12,7 @@ export class Pace {
   }
 
   /**
-   * Do it soon: now, or so many milliseconds after the last time.
+   * Act soon: now, or `apart` milliseconds after the last time.
    *
    * @param {number} apart
    */

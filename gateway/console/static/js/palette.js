@@ -13,7 +13,7 @@ const JOB_ID = /^[0-9a-f]{32}$/;
 /** @type {Promise<[places: Choice[][], help: Choice[]]> | undefined} */
 let known;
 
-/** What does not change while somebody types is asked for once per page: lists of places, and the help. */
+/** Lists of places and the help do not change while somebody types, so they are requested once per page. */
 function things() {
   known ??= Promise.all([Promise.all([acts(), spiders(), projects(), datasets(), sites(), siteRuns()]), helpPages()]);
   return known;
@@ -76,7 +76,7 @@ async function helpWith(text, signal) {
   return found.map(([title, page, address]) => choice("Help", title, goTo(address), page === title ? "" : page));
 }
 
-/** Acts that have a page of their own, for those who may do them. */
+/** Actions that have a page of their own, for users who may do them. */
 async function acts() {
   const stop = choice("Action", "Stop all crawls of a site or host…", goTo(link("/console/sites")));
   if (!document.querySelector('#menu a[href^="/console/keys"]')) return [stop];

@@ -1,4 +1,4 @@
-// Pauses schedules, by itself or as a part of another act.
+// Pauses schedules, alone or as a part of another action.
 import { api } from "./api.js";
 import { h } from "./dom.js";
 import { count } from "./text.js";
@@ -7,7 +7,7 @@ import { count } from "./text.js";
 export const schedules = (ids) => `${count(ids.length)} schedule${ids.length === 1 ? "" : "s"}`;
 
 /**
- * Those that were paused before a failure stay so.
+ * Pause the schedules, one after the other. Those that were paused before a failure stay paused.
  *
  * @param {string[]} ids
  */
@@ -15,7 +15,7 @@ export async function pauseSchedules(ids) {
   for (const id of ids) await api(`POST /schedules/${id}/pause`);
 }
 
-/** A box to tick, which pauses schedules beside an act on their jobs. */
+/** A checkbox that pauses schedules beside an action on their jobs. */
 export class PauseTick {
   #box = h("input", { type: "checkbox", id: "pause-too" });
 

@@ -48,7 +48,7 @@ export const ofTouched = (problems, touched) =>
  */
 function markField(form, { field, message }) {
   const named = fieldsOf(form).filter((one) => one.name && (one.name === field || field?.startsWith(`${one.name}.`)));
-  // `params.a` is the matter of the field of that name, and else of `params`
+  // a problem of `params.a` belongs to the field of this name, or else to the field `params`
   const input = named.sort((one, other) => other.name.length - one.name.length)[0];
   if (!input) return false;
   input.closest("details")?.setAttribute("open", "");

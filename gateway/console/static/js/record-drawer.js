@@ -91,7 +91,8 @@ export class Drawer {
 }
 
 /**
- * Whether the text is in the clipboard now. A page that is neither at home nor encrypted can copy what is selected.
+ * Copy the text; returns whether it is in the clipboard now. A page over plain http from another machine can only copy
+ * a selection.
  *
  * @type {(text: string, place: HTMLElement) => Promise<boolean>}
  */

@@ -1,4 +1,4 @@
-// The way from record to record: by the arrow keys in a table, and in the drawer that shows one in full.
+// The way from record to record: by the arrow keys in a table, and in the drawer that shows a record in full.
 import { above } from "./dom.js";
 import { Drawer } from "./record-drawer.js";
 import { count } from "./text.js";

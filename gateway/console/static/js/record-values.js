@@ -69,7 +69,8 @@ function inWords(value) {
 }
 
 /**
- * Made when it is first opened: a record may have a million values. Open, it does not say twice what is in it.
+ * A list or an object that can be opened. Its content is made when it is first opened, because a record may have a
+ * million values. While it is open, its heading has only the number of entries.
  *
  * @type {(value: unknown[] | Record<string, unknown>, words: string, depth?: number, isOpen?: boolean) => HTMLElement}
  */
@@ -95,7 +96,7 @@ function counted(value) {
 }
 
 /**
- * A list or an object with all that is in it, a part at a time; `isTime(name)`: whether a field of it is a time.
+ * A list or an object with its whole content, a part at a time; `isTime(name)`: whether one of its fields is a time.
  *
  * @type {(value: unknown[] | Record<string, unknown>, depth?: number, isTime?: (name: string) => boolean) => HTMLElement}
  */

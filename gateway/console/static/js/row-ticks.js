@@ -1,5 +1,6 @@
-// Ticks of rows: an act on many jobs is then one on these alone. `[data-tick]` has a job's id, `[data-tick-all]` ticks
-// all rows of the page, and `[data-acts-on]` says what the acts beside it are on: its value, while none is ticked.
+// Ticks of rows: with any of them, an action on many jobs is on the ticked jobs alone. `[data-tick]` has a job's id,
+// `[data-tick-all]` ticks all rows of the page, and `[data-acts-on]` says which jobs the actions beside it are on:
+// while none is ticked, those that its value names.
 import { above, allWithin } from "./dom.js";
 
 const boxes = () => allWithin(document, "[data-tick]", HTMLInputElement);

@@ -13,7 +13,7 @@ const LONGEST = 8_000_000;
  */
 
 /**
- * The rows that exist: from one to behind the last.
+ * The rows that exist: the number of the first one, and the number after the last one.
  *
  * @param {Sight} sight
  * @param {number} least pixels that a row has at least
@@ -28,7 +28,7 @@ export function windowOf({ first, above, count, room }, least, isStuck) {
 }
 
 /**
- * The first row in sight, and how much of it is above the edge, where the scroll bar is at a share of its range.
+ * The first row in sight, and how much of it is above the edge, if the scroll bar is at this share of its range.
  *
  * @param {number} share from 0 to 1
  * @param {Pick<Sight, "count" | "height" | "room">} sight
@@ -41,8 +41,8 @@ export function rowAt(share, { count, height, room }) {
 }
 
 /**
- * The scroll bar: how long what it scrolls through is, and where it is, in pixels. It is at its very ends only where
- * the list is.
+ * The scroll bar, in pixels: the length that it scrolls through, and its position. It is at its very ends only if the
+ * list is at its ends.
  *
  * @param {Sight} sight
  * @param {boolean} isAtEnd

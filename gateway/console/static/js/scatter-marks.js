@@ -1,4 +1,4 @@
-// What a scatter of starts is drawn with: the shape of each status, and round times for its axis.
+// Parts of a scatter of starts: the shape of each status, and round times for the axis.
 
 const RADIUS = 4;
 const DAY = 86_400_000;
@@ -25,7 +25,8 @@ export function line(pen, x1, y1, x2, y2) {
 }
 
 /**
- * As the status's own icon: a disc, a half disc, a cross, a ring with a stroke; those that have not ended are rings.
+ * Draw the shape of a status, like its icon: a disc, a half disc, a cross, or a ring with a stroke; for jobs that have
+ * not ended a ring.
  *
  * @type {(pen: Pen, name: string, x: number, y: number, style: CSSStyleDeclaration) => void}
  */

@@ -72,7 +72,7 @@ async function preview() {
     const body = { user_id: form.dataset.user, ...asked(bodyOf(form)) };
     /** @type {Preview} */
     const seen = await api("POST /crawl/preview", { body, signal: underWay.signal });
-    // that it exists already is no news: it is this one
+    // the preview also says that the schedule exists already, which is this one: that is not shown
     const zone = scheduleZone(seen);
     const coming = h("div", { class: "stack" }, soonest(seen.runs, zone), runs(seen.runs, zone));
     say(seen.problems.length || !seen.runs.length ? problems(seen.problems) : coming);

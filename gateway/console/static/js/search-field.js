@@ -1,7 +1,7 @@
 // A field in which somebody types what to look for.
 import { h } from "./dom.js";
 
-/** Milliseconds after the last key until it is looked for. */
+/** Milliseconds from the last key to the search. */
 const TYPING = 350;
 
 /**

@@ -1,7 +1,7 @@
 // Keys: an element with `data-key="g j"` is clicked, or focused if it is a field, when these keys are pressed one after
-// the other. `data-key-too` names keys that do the same; who has the element listens to them. An element of the page's
-// own content goes before one of the frame. Nothing is done while somebody types or a dialog is open, nor, but for
-// Ctrl-K, once the user has switched single keys off.
+// the other. `data-key-too` names keys with the same effect, which the element's own script handles. An element of the
+// page's own content goes before one of the frame. Keys do nothing while somebody types or a dialog is open. Once the
+// user has switched single keys off, only Ctrl-K does something.
 
 import { allWithin, h } from "./dom.js";
 import { open } from "./palette.js";
@@ -60,7 +60,7 @@ function named(keys) {
 }
 
 /**
- * A field that has just gone with its dialog has the focus for a moment more.
+ * Whether somebody types. A field whose dialog was just closed still has the focus for a moment, but does not count.
  *
  * @type {(element: EventTarget | null) => boolean}
  */
@@ -140,7 +140,7 @@ function switchKeys(on) {
     if (on) localStorage.removeItem(OFF);
     else localStorage.setItem(OFF, "yes");
   } catch {
-    // nothing is kept then
+    // then the choice is not kept
   }
 }
 

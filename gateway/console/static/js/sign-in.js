@@ -7,7 +7,7 @@ const KEY = /^#(db_\w+)$/;
 function fillIn() {
   const key = KEY.exec(location.hash)?.[1];
   if (!key) return;
-  // what the browser remembers as visited has it no longer
+  // so that the key is not in the browser's history
   history.replaceState(null, "", location.pathname + location.search);
   const field = /** @type {HTMLInputElement} */ (byId("key"));
   field.value = key;

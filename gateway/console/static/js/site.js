@@ -1,4 +1,4 @@
-// The page of a site: what has not ended is cancelled with one button.
+// The page of a site: one button cancels all jobs that have not ended.
 import { bulk } from "./bulk.js";
 import { above } from "./dom.js";
 import { renewPart } from "./parts.js";

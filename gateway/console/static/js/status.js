@@ -2,7 +2,7 @@
 import { h, icon, symbol, within } from "./dom.js";
 
 /**
- * A new one.
+ * A new element for a status.
  *
  * @param {string} name
  */
@@ -13,7 +13,7 @@ export function status(name) {
 }
 
 /**
- * Another status for one that is there.
+ * Let an element show another status.
  *
  * @param {HTMLElement} element
  * @param {string} name

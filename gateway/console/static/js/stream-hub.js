@@ -1,22 +1,22 @@
 // One `EventSource` for each followed path, for any number of tabs. It belongs to a worker, or to one elected tab.
 //
 // A browser opens six connections to a host, and pages need some of them: when more paths are followed than may be
-// open, those that are looked at go first, and take turns. A stream that rested goes on where it was.
+// open, paths of visible tabs go first, and take turns. A stream that was closed meanwhile goes on where it was.
 
 /** Streams that are open at the same time. */
 const MOST_OPEN = 4;
-/** Milliseconds after which one that waits has its turn, where more are followed than may be open. */
+/** Milliseconds after which a waiting stream has its turn, if more are followed than may be open. */
 const TURN = 3000;
 
-/** Events are handed on together, so many milliseconds after the first of them. */
+/** Milliseconds. Events are handed on together, so long after the first of them. */
 const PACE = 50;
-/** And so many while many come: each time costs the pages a task, however little they then do. */
+/** The same while many events come, because each time costs the pages a task, however little they have to do. */
 const BUSY = 200;
 const MANY = 50;
-/** Events kept for those who come later: of each kind and job the newest one. */
+/** Kinds of events of which the newest one of each job is kept, for tabs that come later. */
 const KINDS = ["snapshot", "job", "status", "progress", "end"];
 const MOST_KEPT = 2000;
-/** Milliseconds until a stream that the server refused is asked for again: at first, and at most. */
+/** Milliseconds until a stream that the server refused is requested again: at first, and at most. */
 const FIRST_PAUSE = 1000;
 const LONGEST_PAUSE = 30_000;
 
@@ -58,7 +58,7 @@ class Stream {
   /** @type {number | undefined} */
   #again;
   #pause = FIRST_PAUSE;
-  /** When it began to wait, or to be open: who has waited longest goes first. */
+  /** When the stream began to wait, or was opened. The one that has waited longest goes first. */
   since = performance.now();
 
   /**
@@ -84,7 +84,7 @@ class Stream {
     return this.#source !== undefined;
   }
 
-  /** Whether somebody looks at it. `/events` is for all pages. */
+  /** How urgent the stream is: 2 for `/events`, which all pages need, 1 if a visible tab follows it, otherwise 0. */
   get rank() {
     if (this.#path.startsWith("/events")) return 2;
     return [...this.#members].some((member) => member.isVisible) ? 1 : 0;
@@ -106,7 +106,7 @@ class Stream {
 
   /** @type {(member: Member, key: number) => void} */
   add(member, key) {
-    this.#flush(); // what has come before belongs to the others
+    this.#flush(); // events that have come before are for the other tabs
     this.#members.add(member);
     const events = [...this.#latest.values()];
     member.send({ type: "greeting", path: this.#path, key, at: this.#at, state: this.#state, events });
@@ -162,7 +162,7 @@ class Stream {
 
   /** @type {(kind: string, data: string, event: StreamEvent) => void} */
   #keep(kind, data, event) {
-    if (kind === "snapshot") this.#latest.clear(); // it says the same and more
+    if (kind === "snapshot") this.#latest.clear(); // a snapshot contains what the kept events say
     const job = JSON.parse(data).job_id;
     const key = this.#path.startsWith("/events") && job ? `${kind} ${job}` : kind;
     this.#latest.delete(key); // so that the newest one comes last
@@ -244,7 +244,7 @@ export class Hub {
     this.#turn ??= setTimeout(() => this.#takeTurns(), TURN);
   }
 
-  /** The one that has waited longest takes the place of the one that has been open for longest, if that one matters no more. */
+  /** The most urgent waiting stream takes the place of the one that is open for longest and no more urgent. */
   #takeTurns() {
     this.#turn = undefined;
     const streams = [...this.#streams.values()].sort((a, b) => a.since - b.since);

@@ -1,7 +1,7 @@
 // The worker that all tabs share: it holds their streams.
 import { Hub } from "./stream-hub.js";
 
-// it is called by the session that it is for
+// the worker's name ends with the session that it is for
 const hub = new Hub(self.name.split("-").at(-1) ?? "");
 
 self.addEventListener("connect", (event) => {

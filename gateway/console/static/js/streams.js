@@ -35,11 +35,11 @@ let keys = 0;
 let say;
 
 /**
- * Follow `path`, such as `/events` or `/jobs/{id}/logs`. Returns a function that ends it.
+ * Follow `path`, such as `/events` or `/jobs/{id}/logs`. Returns a function that ends the following.
  *
  * `after` is the position from which a stream that nobody follows yet begins; without it a log comes from its first
- * line on. `onGreeting({at, state})` comes first: `at` is how far the stream is; what lies between `after` and `at`
- * has gone by already. With it comes, of each kind, the newest event that has gone by. Then `onEvents` takes lists of
+ * line on. `onGreeting({at, state})` is called first: `at` is how far the stream is. The events between `after` and
+ * `at` are over; only the newest one of each kind is passed on. Then `onEvents` takes lists of
  * `{name, id, data}`, with `data` as text, and `onState` "connecting", "open", "lost" (it comes back), "waiting" (more streams are followed than
  * a browser may open: those that are looked at go first) or "over".
  *
@@ -75,7 +75,7 @@ function hear(told) {
   }
 }
 
-/** Where the session is over, or another's, the page leads to the form that begins one. */
+/** Call the API, so that the page goes to the form for signing in if the session is over or another user's. */
 function askWhy() {
   if (SESSION) api("GET /session").catch(() => {});
 }

@@ -25,7 +25,7 @@ export class TableQuery {
     return this.#asked("sort") || this.#table.getAttribute("order") || "";
   }
 
-  /** What is as somebody asked for it. */
+  /** The search and the order that the user has chosen, as a query. */
   get asShown() {
     return { q: this.q || undefined, sort: this.sort || undefined };
   }

@@ -1,16 +1,16 @@
-// Finds a text in another one, in upper or lower case.
+// Finds a text in another one, whatever the case of letters.
 
 const MOST = 200;
 
 /**
- * The pieces of `words` with what they are: those at odd places are the text that is looked for.
+ * The pieces of `words`: those at odd places are the text that is searched.
  *
  * @param {string} words
  * @param {string} text in lower case
  */
 export function pieces(words, text) {
   const lower = words.toLowerCase();
-  // some letters are longer in lower case: then places in one are not places in the other
+  // some letters are longer in lower case: then a place in `lower` is not the place in `words`
   if (!text || lower.length !== words.length) return [words];
   /** @type {string[]} */
   const found = [];

@@ -1,4 +1,4 @@
-// Text for people, as `formats.py` writes it on the server: for what the browser alone knows, or knows later.
+// Text for people, in the forms of `formats.py` on the server: for values that only the browser knows, or that change.
 
 /** Control characters, characters that change the direction or position of text, and half surrogate pairs. */
 export const INVISIBLE =

@@ -14,7 +14,7 @@
       if (choice === "system") localStorage.removeItem("theme");
       else localStorage.setItem("theme", choice);
     } catch {
-      // it holds for this page then
+      // then the theme is only for this page
     }
   };
   /** @param {string} choice */

@@ -1,4 +1,4 @@
-// The event `tick` on the page's body, every five seconds while somebody looks at it: for parts that no stream tells of.
+// The event `tick` on the page's body, every five seconds while the page is visible, for parts that have no stream.
 import { isAway } from "./connection.js";
 
 const SECONDS = 5;

@@ -4,7 +4,7 @@
 // browsers cannot scroll through more than some million pixels, so its place is a share, not a distance.
 import { barOf, rowAt, windowOf } from "./rows-window.js";
 
-/** Pixels of a row before any was measured, and the least that one has. */
+/** Pixels of a row before any was measured, and the least pixels of a row. */
 const ROW = 20;
 /** Milliseconds without scrolling after which the scroll bar is put where it belongs. */
 const SETTLED = 150;
@@ -12,9 +12,8 @@ const SETTLED = 150;
 /** @typedef {{ element: HTMLElement, top: number, height: number }} Drawn */
 
 /**
- * `box` scrolls; `draw(number, element)` returns the element of a row, which may be the one that is given: this one
- * stood for the row or for another one before; `onScroll({ isAtEnd, byUser })` is called when what is in
- * sight has changed.
+ * `box` scrolls. `draw(number, element)` returns the element of a row; it may reuse the given `element`, which showed
+ * this row or another one before. `onScroll({ isAtEnd, byUser })` is called when other rows are in sight.
  */
 export class VirtualRows {
   /** @type {HTMLElement} */
@@ -86,7 +85,7 @@ export class VirtualRows {
     return this.#count;
   }
 
-  /** There are so many rows now. While it is stuck to the end, the last one stays in sight. */
+  /** Set the number of rows. While the list is stuck to its end, the last row stays in sight. */
   set count(count) {
     this.#count = count;
     this.refresh();
@@ -113,7 +112,7 @@ export class VirtualRows {
   }
 
   /**
-   * Move by so many pixels; beyond the ends it stops.
+   * Move by so many pixels, but not beyond the ends.
    *
    * @type {(pixels: number) => void}
    */
@@ -138,7 +137,7 @@ export class VirtualRows {
     });
   }
 
-  /** The box was scrolled: by a little, then the rows move by as much; or by much, then its place is a share. */
+  /** The box was scrolled. By a little: the rows move by as much. By much: the bar's place is a share of the list. */
   #follow() {
     const by = this.#box.scrollTop - this.#scrolled;
     if (!by) return;
@@ -196,7 +195,7 @@ export class VirtualRows {
   /** @type {(from: number, to: number) => void} */
   #fill(from, to) {
     const spare = this.#isHeld() ? [] : [...this.#drawn].filter(([number]) => number < from || number >= to);
-    // rows that stay keep their place; where none stays, the others need not move either
+    // remove the spare elements only if other rows stay in their place; otherwise all elements can stay
     if (spare.length < this.#drawn.size) for (const [, { element }] of spare) element.remove();
     /** @type {Map<number, Drawn>} */
     const drawn = new Map();
@@ -220,7 +219,7 @@ export class VirtualRows {
   }
 
   /**
-   * Have these elements in the layer, and leave alone those that are in their place.
+   * Put these elements into the layer, without touching those that are in their place already.
    *
    * @type {(elements: HTMLElement[]) => void}
    */
@@ -260,7 +259,7 @@ export class VirtualRows {
   #settle() {
     clearTimeout(this.#settling);
     const clientHeight = this.#room;
-    // at the end of a list that grows it is where it belongs already, and each change costs a layout of the page
+    // at the end of a growing list the scroll bar is there already, and each change costs a layout of the page
     if (this.#isStuck && this.#isSettled && clientHeight === this.#boxHeight) return;
     this.#boxHeight = clientHeight;
     this.#isSettled = this.#isStuck && this.#count * this.#height > 2 * clientHeight;

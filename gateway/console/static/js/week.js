@@ -1,4 +1,4 @@
-// The week in the zone of the one who looks.
+// The week in the user's own zone.
 const mine = document.getElementById("mine");
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 if (mine instanceof HTMLAnchorElement && zone && zone !== "UTC") {
