@@ -132,7 +132,9 @@ export class DiscoveryBot {
       }
       return response;
     });
-    const request = (asked: RequestOptions) => sent(inner, complete(asked, userId), given ?? globalThis.fetch);
+    // async, so that what is wrong with a request rejects, as all else does
+    const request = async (asked: RequestOptions) =>
+      sent(inner, complete(asked, userId), given ?? globalThis.fetch);
     const methods = METHODS.map((method) => [
       method,
       (asked: RequestOptions) => request({ ...asked, method: method.toUpperCase() as RequestOptions['method'] }),
@@ -262,7 +264,7 @@ function userAgent(): Record<string, string> {
 function complete(asked: RequestOptions, userId: string | undefined): RequestOptions {
   const { user, again } = TAKES[`${asked.method} ${asked.url}`] ?? {};
   const { query, body, headers } = asked;
-  const request = { ...asked };
+  const request = { ...asked, path: segments(asked.url, asked.path) };
   const named = userId === undefined ? {} : { user_id: userId };
   if (user === 'query') request.query = { ...named, ...query };
   if (user === 'body') request.body = { ...named, ...(body as object) };
@@ -272,6 +274,16 @@ function complete(asked: RequestOptions, userId: string | undefined): RequestOpt
   }
   if (again === 'key') request.headers = { 'Idempotency-Key': newKey(), ...(headers as Record<string, string>) };
   return again ? { repeatable: true, ...request } : request;
+}
+
+/** The ids and names of a path, each of which is one part of it. One that leads elsewhere is refused. */
+function segments(url: string, path: Record<string, unknown> = {}): Record<string, unknown> {
+  for (const [, name = ''] of url.matchAll(/\{(\w+)\}/g)) {
+    const id = path[name];
+    const isName = (typeof id === 'string' || typeof id === 'number') && !['', '.', '..'].includes(String(id));
+    if (!isName) throw new TypeError(`${name}: ${JSON.stringify(id)} is no id or name`);
+  }
+  return path;
 }
 
 /** Sends a request until it is answered, or may not be sent again. */

@@ -32,12 +32,7 @@ type Part = 'query' | 'body';
 /** The request of a call, from the arguments of its method: the ids in the path, then the `parts`, then limits. */
 function requestOf(client: Client, given: Given, ids: readonly string[], ...parts: Part[]): object {
   const values = [...given];
-  const path: Record<string, unknown> = {};
-  for (const name of ids) {
-    const id = values.shift();
-    if (id === undefined || id === null || id === '') throw new TypeError(`${name} is missing`);
-    path[name] = id;
-  }
+  const path = Object.fromEntries(ids.map((name) => [name, values.shift()]));
   const sent = Object.fromEntries(parts.map((part) => [part, values.shift()]));
   const { idempotencyKey, ...limits }: KeyedOptions = values[0] ?? {};
   const headers = idempotencyKey === undefined ? {} : { headers: { 'Idempotency-Key': idempotencyKey } };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { DiscoveryBotError, GatewayUnreachableError, InvalidAnswerError } from 'discoverybot-client';
+import { deleteVersion, DiscoveryBotError, GatewayUnreachableError, InvalidAnswerError } from 'discoverybot-client';
 import { away, gateway, json, pauses } from './gateway.mjs';
 
 const asked = (request) => `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
@@ -113,9 +113,25 @@ test('its limits come last', async () => {
   assert.equal(requests.length, 4);
 });
 
-test('without an id nothing is sent', async () => {
+test('what is no id or name is sent nowhere', async () => {
   const { client, asked: requests } = gateway([json({})]);
-  await assert.rejects(client.jobs.delete(''), TypeError);
-  await assert.rejects(client.jobs.delete(undefined), TypeError);
+  for (const id of ['', '.', '..', undefined, null, {}, ['a']]) {
+    const calls = [
+      () => client.jobs.delete(id),
+      () => client.jobs.items(id).next(),
+      () => client.datasets.acceptRun('p', id),
+      () => client.waitForJob(id),
+      () => client.followJob(id).next(),
+      () => client.followChanges(id).next(),
+      () => client.exportItems(id, 'csv'),
+      () => client.cancel(id),
+      () => deleteVersion({ client, path: { project: 'shop', version: id } }),
+    ];
+    for (const call of calls) await assert.rejects(call, { name: 'TypeError', message: /is no id or name/ });
+  }
+  await assert.rejects(deleteVersion({ client }), { name: 'TypeError', message: 'project: undefined is no id or name' });
   assert.equal(requests.length, 0);
+  await client.jobs.delete('...');
+  await client.jobs.delete('../a');
+  assert.deepEqual(requests.map(asked), ['DELETE /jobs/...', 'DELETE /jobs/..%2Fa']);
 });
