@@ -17,7 +17,7 @@ import {
   type Retry,
   record,
 } from './requests.js';
-import { type Resources, resources, TAKES } from './resources.js';
+import { CALLS, type Resources, resources } from './resources.js';
 import { VERSION } from './version.js';
 
 declare module './api/client/types.gen.js' {
@@ -148,7 +148,7 @@ export class DiscoveryBot {
   async startCrawl(crawl: api.CrawlRequest, options: StartOptions = {}): Promise<api.CrawlReceipt> {
     const { idempotencyKey, ...limits } = options;
     const headers = known({ 'Idempotency-Key': idempotencyKey });
-    return record(await createCrawl({ client: this, body: crawl, headers, ...limits }));
+    return createCrawl({ client: this, body: crawl, headers, ...limits });
   }
 
   /** Asks for a crawl, and resolves to its job once it has ended well: `CrawlFailedError` if it has failed or was
@@ -176,7 +176,7 @@ export class DiscoveryBot {
       const own = { ...PERSISTENT, ...this.#limits, ...known(options) };
       const limits = { ...own, timeout: deadline.left / 1000, silence: wait + GRACE };
       try {
-        const found = record(await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits }));
+        const found = await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits });
         // the gateway refuses to wait for a schedule, which does not end
         if (found.kind === 'job') job = found;
       } catch (error) {
@@ -205,7 +205,7 @@ export class DiscoveryBot {
       const seconds = Math.min(deadline.left / 1000, patience + WAIT + GRACE);
       const limits = { retries: Number.POSITIVE_INFINITY, timeout: seconds, silence: WAIT + GRACE, signal };
       const asked = { ...query, since, wait: WAIT, limit: 1000 };
-      const page = record(await listDatasetChanges({ client: this, path: { name }, query: asked, ...limits }));
+      const page = await listDatasetChanges({ client: this, path: { name }, query: asked, ...limits });
       yield* page.changes;
       since = page.next;
     }
@@ -262,7 +262,7 @@ function userAgent(): Record<string, string> {
 
 /** The request with what its call takes and was not given: the user, and an idempotency key. */
 function complete(asked: RequestOptions, userId: string | undefined): RequestOptions {
-  const { user, again } = TAKES[`${asked.method} ${asked.url}`] ?? {};
+  const { user, again } = CALLS[`${asked.method} ${asked.url}`] ?? {};
   const { query, body, headers } = asked;
   const request = { ...asked, path: segments(asked.url, asked.path) };
   const named = userId === undefined ? {} : { user_id: userId };
@@ -287,9 +287,10 @@ function segments(url: string, path: Record<string, unknown> = {}): Record<strin
 }
 
 /** Sends a request until it is answered, or may not be sent again. */
-function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise<unknown> {
+async function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise<unknown> {
   const name = `${asked.method} ${asked.url}`;
-  const isPersistent = name === CANCEL || TAKES[name]?.again === 'key';
+  const { again, has, rows } = CALLS[name] ?? {};
+  const isPersistent = name === CANCEL || again === 'key';
   const own = known(asked);
   const limits = { ...DEFAULTS, ...(isPersistent && PERSISTENT), ...inner.getConfig(), ...own };
   const { parseAs, query, retries, fetch = send } = limits;
@@ -298,11 +299,13 @@ function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise
   const silence = limits.silence ?? SILENCE + Number(query?.wait ?? 0);
   // no call of the API is redirected: a redirect leads to a login, or comes from a wrong address
   const redirect = asked.url.startsWith(PAGES) ? 'follow' : 'manual';
-  return answered<unknown>(
+  const answer = await answered<unknown>(
     (attempt) => inner.request({ redirect, ...asked, signal: attempt.signal, fetch: attempt.fetch }),
     fetch,
     { ...limits, timeout, retries, silence },
   );
+  // what is read in another way than the API's description says is for who asks so
+  return has && !own.parseAs ? record(answer, name, has, rows) : answer;
 }
 
 function isPage(response: Response): boolean {

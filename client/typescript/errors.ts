@@ -133,8 +133,8 @@ export class GatewayUnreachableError extends DiscoveryBotError {
   override name = 'GatewayUnreachableError';
 }
 
-/** The answer should be JSON, and is not: it does not come from the gateway, or was changed on its way. `cause` is the
- * `SyntaxError`. */
+/** The answer should be JSON, and is not, or it lacks what every such answer of a gateway has: it does not come from
+ * the gateway, or was changed on its way. `cause` is the `SyntaxError`, if there is one. */
 export class InvalidAnswerError extends DiscoveryBotError {
   override name = 'InvalidAnswerError';
 }

@@ -3,7 +3,7 @@
 
 import type { Client } from './api/client/index.js';
 import { each, type List, type PageOf, type Row } from './pages.js';
-import { type CallOptions, known, record } from './requests.js';
+import { type CallOptions, known } from './requests.js';
 
 /** Options of a call that is carried out once, however often it is sent. */
 export interface KeyedOptions extends CallOptions {
@@ -57,7 +57,7 @@ export function methodsOf(client: Client) {
     (call: Call, ...ids: string[]) =>
     // `async`, so that a call that fails before it is sent rejects, too
     async (...given: Given): Promise<any> =>
-      record(await call(requestOf(client, given, ids, ...parts)));
+      call(requestOf(client, given, ids, ...parts));
   const lists =
     (call: Call, most: number, ...ids: string[]) =>
     (...given: Given): AsyncGenerator<any, void> =>

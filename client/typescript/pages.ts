@@ -1,7 +1,7 @@
 /** Lists that are longer than a page. */
 
 import { InvalidAnswerError } from './errors.js';
-import { Deadline, record } from './requests.js';
+import { Deadline } from './requests.js';
 
 /** A page of a list. `next` is where the following page begins. */
 export interface Page {
@@ -39,7 +39,7 @@ export async function* pages<L extends List>(
   for (;;) {
     if (!deadline.left) throw deadline.error(undefined);
     const limits = timeout === undefined ? {} : { timeout: deadline.left / 1000 };
-    const page = record(await list({ ...rest, ...limits, query })) as PageOf<L>;
+    const page = (await list({ ...rest, ...limits, query })) as PageOf<L>;
     yield page;
     const { next } = page;
     // the feed of changes has no end: each page has `next`, and `pending` says whether there is more now

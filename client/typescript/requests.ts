@@ -232,10 +232,15 @@ export function parsed(text: string): unknown {
   }
 }
 
-/** The answer, if it is an object, as the gateway's answers are. */
-export function record<T>(answer: T): T {
-  if (typeof answer === 'object' && answer && Object.getPrototypeOf(answer) === Object.prototype) return answer;
-  throw new InvalidAnswerError('the answer is no object, as those of a gateway are');
+/** The answer to the call `name`, which has to be an object with these fields, and with a list of `rows`. */
+export function record(answer: unknown, name: string, fields: readonly string[], rows?: string): object {
+  const wrong = (what: string) => new InvalidAnswerError(`the answer to ${name} is not a gateway's: it ${what}`);
+  if (typeof answer !== 'object' || !answer || Array.isArray(answer)) throw wrong('is no object');
+  const has = new Map(Object.entries(answer));
+  const lacking = fields.find((field) => has.get(field) === undefined);
+  if (lacking) throw wrong(`has no ${lacking}`);
+  if (rows && !Array.isArray(has.get(rows))) throw wrong(`has no list of ${rows}`);
+  return answer;
 }
 
 /** Sends a request until it is answered, or may not be sent again. */

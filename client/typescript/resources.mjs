@@ -1,5 +1,5 @@
-// Writes resources.ts: the methods of a client with their documentation, and what the calls of the API take, of the
-// API's description. `make typescript-client` runs it.
+// Writes resources.ts: the methods of a client with their documentation, and what the calls of the API take and are
+// answered, of the API's description. `make typescript-client` runs it.
 import { readFileSync, writeFileSync } from 'node:fs';
 
 const { paths, components } = JSON.parse(readFileSync('openapi.json', 'utf8'));
@@ -223,12 +223,34 @@ for (const [resource, { about, ...methods }] of Object.entries(RESOURCES)) {
   made += `    ${resource}: {\n${all.map(([name, , how]) => `      ${name}: ${how},\n`).join('')}    },\n`;
 }
 
-const taken = [...operations.values()]
+/** By which loops go on or end. */
+const DECIDING = ['kind', 'status', 'state', 'next'];
+
+/** The array of an answer that is a list. */
+function rowsOf({ properties, required = [] }) {
+  const arrays = required.filter((name) => properties[name].type === 'array');
+  if (arrays.includes(required[0])) return required[0];
+  return required.includes('next') && arrays.length === 1 ? arrays[0] : undefined;
+}
+
+/** What an answer must have to be one: what it is about, which comes first, and what loops go by. Not all that is
+ * required: a gateway of another release may have less. */
+function essentials(operation) {
+  const schemas = answerOf(operation).map(resolved);
+  if (!schemas.length || !schemas.every(({ type, oneOf }) => type === 'object' || oneOf)) return {};
+  const all = schemas.flatMap((schema) => schema.oneOf?.map(resolved) ?? [schema]);
+  const [first, ...others] = all.map(({ required = [] }) => required);
+  const common = first.filter((name) => others.every((names) => names.includes(name)));
+  const has = common.filter((name, place) => place === 0 || DECIDING.includes(name));
+  return { has, rows: rowsOf(all[0]) };
+}
+
+const calls = [...operations.values()]
   .map((operation) => {
     const again = isKeyed(operation) ? 'key' : REPEATABLE.includes(operation.operationId) ? 'safe' : undefined;
-    return [operation.name, { user: placeOfUser(operation), again }];
+    return [operation.name, { user: placeOfUser(operation), again, ...essentials(operation) }];
   })
-  .filter(([, { user, again }]) => user || again);
+  .filter(([, facts]) => Object.values(facts).some((fact) => fact !== undefined));
 
 writeFileSync(
   'resources.ts',
@@ -249,8 +271,19 @@ export function resources(client: Client): Resources {
 ${made}  };
 }
 
-/** What calls take: where the user's name goes, and how often they may be sent. */
-export const TAKES: Readonly<Record<string, { user?: 'query' | 'body' | 'filter'; again?: 'key' | 'safe' }>> = {
-${taken.map(([name, takes]) => `  '${name}': ${JSON.stringify(takes)},\n`).join('')}};
+interface Call {
+  /** Where the user's name goes. */
+  user?: 'query' | 'body' | 'filter';
+  /** Why it may be sent twice: with an idempotency key, or because a second one changes nothing more. */
+  again?: 'key' | 'safe';
+  /** What the object has that is the answer; without it, the answer is none. */
+  has?: readonly string[];
+  /** Its list. */
+  rows?: string;
+}
+
+/** What calls take, and what they are answered. */
+export const CALLS: Readonly<Record<string, Call>> = {
+${calls.map(([name, facts]) => `  '${name}': ${JSON.stringify(facts)},\n`).join('')}};
 `,
 );

@@ -70,7 +70,7 @@ test('with an idempotency key it is sent again, with the same body', async () =>
   const { client, asked } = gateway([away, json({ job_id: '1' }, 202)]);
   await createCrawl({ client, body: { spider: 'seo' }, headers: { 'Idempotency-Key': 'k' } });
   assert.deepEqual(await Promise.all(asked.map((request) => request.text())), ['{"spider":"seo"}', '{"spider":"seo"}']);
-  const made = gateway([away, json({ job_id: '1' }, 202), away, json({ job_id: '2' }, 202)]);
+  const made = gateway([away, json({ job_id: '1' }, 202), away, json({ schedule_id: '2', state: 'active' }, 201)]);
   await createCrawl({ client: made.client, body: { spider: 'seo' } });
   await made.client.schedules.create({ spider: 'seo', interval: '@daily' });
   const keys = made.asked.map((request) => request.headers.get('Idempotency-Key'));

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { deleteVersion, DiscoveryBotError, GatewayUnreachableError, InvalidAnswerError } from 'discoverybot-client';
+import { deleteVersion, DiscoveryBotError, each, GatewayUnreachableError, InvalidAnswerError, listJobs, listSpiders, pages } from 'discoverybot-client';
 import { away, gateway, json, pauses } from './gateway.mjs';
 
 const asked = (request) => `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
@@ -14,7 +14,7 @@ test('a list is looped over, page by page', async () => {
 });
 
 test('a thing is named by its id, and a query or a body follows', async () => {
-  const { client, asked: requests } = gateway([json({})]);
+  const { client, asked: requests } = gateway([json({ job_id: '1', schedule_id: '2', kind: 'job', status: 'running', state: 'active', keys: [] })]);
   await client.jobs.get('a/b', { wait: 3 });
   await client.jobs.pause('1');
   await client.schedules.create({ spider: 'seo', interval: '@daily' });
@@ -36,7 +36,7 @@ test('a limit is that of all rows, not of a page', async () => {
 });
 
 test('the user of a client is named wherever a call takes one', async () => {
-  const { client, asked: requests } = gateway([json({ job_id: '1', jobs: [], next: null })], { userId: 'ada' });
+  const { client, asked: requests } = gateway([json({ kind: 'job', job_id: '1', status: 'running', name: 'p', action: 'cancel', jobs: [], next: null })], { userId: 'ada' });
   await client.datasets.put('p', { key: ['url'] });
   await client.startCrawl({ spider: 'seo' });
   await client.startCrawl({ spider: 'seo', user_id: 'bob' });
@@ -53,15 +53,39 @@ test('the user of a client is named wherever a call takes one', async () => {
   ]);
 });
 
-test('an answer that is no object is an error of this package', async () => {
-  for (const answer of [[1], null, 'job']) {
-    const { client } = gateway([json(answer)]);
-    for (const call of [client.jobs.get('1'), client.startCrawl({ spider: 'seo' }), client.waitForJob('1')]) await assert.rejects(call, InvalidAnswerError);
+test('an answer that lacks what it is about is an error of this package', async () => {
+  const calls = [
+    (client) => client.jobs.get('1'),
+    (client) => client.jobs.list().next(),
+    (client) => client.jobs.items('1').next(),
+    (client) => client.startCrawl({ spider: 'seo' }),
+    (client) => client.crawl({ spider: 'seo' }),
+    (client) => client.waitForJob('1'),
+    (client) => client.followChanges('p').next(),
+    (client) => client.datasets.run('p', '1'),
+    (client) => client.projects.deploy('shop', new Blob(['egg']), { version: '1' }),
+    (client) => each(listJobs, { client }).next(),
+    (client) => pages(listSpiders, { client }).next(),
+  ];
+  const empty = () => new Response('', { headers: { 'Content-Length': '0' } });
+  const wrong = { jobs: null, items: {}, spiders: 'seo', next: null };
+  for (const answer of [json([1]), json(null), json('job'), json({}), json({ status: 'ok' }), json(wrong), empty]) {
+    for (const call of calls) {
+      const { client, asked: requests } = gateway([answer]);
+      await assert.rejects(call(client), (error) => error instanceof InvalidAnswerError && / is not a gateway's: it (is|has) no /.test(error.message));
+      assert.equal(requests.length, 1);
+    }
   }
 });
 
+test('an answer may have less than the API says, and more', async () => {
+  const { client } = gateway([json({ job_id: '1', status: 'running', kind: 'job', later: 1 })]);
+  assert.deepEqual(await client.jobs.get('1'), { job_id: '1', status: 'running', kind: 'job', later: 1 });
+  await gateway([() => new Response(null, { status: 204 })]).client.jobs.delete('1');
+});
+
 test('rules, targets, runs and eggs have methods, too', async () => {
-  const { client, asked: requests } = gateway([json({ version: '1' })], { userId: 'ada' });
+  const { client, asked: requests } = gateway([json({ job_id: 'r1', state: 'published', rule_id: '1', id: '1', project: 'shop', version: '1' })], { userId: 'ada' });
   await client.datasets.acceptRun('p', 'r1', { new_normal: true });
   await client.datasets.rejectRun('p', 'r1');
   await client.alertRules.update('1', { name: 'new' });
