@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from gateway.web.field_descriptions import describe_fields
 from gateway.web.schemas.firecrawl import FirecrawlProblem
 from gateway.web.schemas.stream import stream_schemas
 
+#: A reference to a schema, in the text of what refers to it.
+_REFERENCE = re.compile(r"'#/components/schemas/(\w+)'")
 _SCHEME = "key"
 _KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
 _SESSION = "session"
@@ -47,6 +50,7 @@ class DescribedAPI(FastAPI):
         components["schemas"]["JsonValue"]["description"] = "Any JSON."
         describe_fields(components["schemas"])
         _drop_titles(components["schemas"])
+        _drop_defaults_of_updates(document)
         components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
         # declared once for all operations: for an operation with a declaration of its own, generators require a key
         document["security"] = [{_SCHEME: []}, {_SESSION: []}, {}]
@@ -172,6 +176,25 @@ def _drop_titles(schemas: dict[str, Any]) -> None:
     for schema in schemas.values():
         for field in schema.get("properties", {}).values():
             field.pop("title", None)
+
+
+def _drop_defaults_of_updates(document: dict[str, Any]) -> None:
+    """Leave out the defaults of all that a `PATCH` takes: generated clients send the defaults of fields that their
+    callers have not named, and such fields must stay as they are. An object inside of such a body replaces the old
+    one as a whole, so its defaults do apply: its descriptions say them.
+    """
+    schemas = document["components"]["schemas"]
+    bodies = [str(one["patch"].get("requestBody")) for one in document["paths"].values() if "patch" in one]
+    updates = {name for body in bodies for name in _REFERENCE.findall(body)}
+    waiting, seen = {*updates}, set[str]()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        for field in schemas[name].get("properties", {}).values():
+            default = field.pop("default", None)
+            if default is not None and name not in updates:
+                field["description"] += f" By default `{default}`."
+        waiting |= {*_REFERENCE.findall(str(schemas[name]))} - seen
 
 
 def _complete_parameter(schema: dict[str, Any]) -> None:

@@ -155,6 +155,9 @@ def test_the_python_client_reads_what_is_answered(python_client: Path, stack: St
         )
         planned = module("api.crawls.create_crawl").sync(client=client, body=schedule)
         assert type(read(planned.job_id, client=client)).__name__ == "ScheduleJobView"
+        # what nobody has named is not sent, so it stays as it is
+        update = module("models.schedule_update").ScheduleUpdate(interval="@hourly")
+        assert update.to_dict() == {"interval": "@hourly"}
         problem = read("0" * 32, client=client)
         assert (type(problem).__name__, problem.error.code.value) == ("Problem", "job_not_found")
         later = {**problem.to_dict(), "error": {**problem.error.to_dict(), "code": "of_a_later_release"}}

@@ -656,9 +656,9 @@ class ExportOrderRecord(Record):
     format: Literal["jsonl", "csv", "xlsx", "parquet"]
     """The format in which it is sent or written."""
     what: ExportWhat | None
-    """What is written: the whole dataset, or the changes of a run."""
+    """What is written: the whole dataset, or the changes of a run. By default `snapshot`."""
     each: Literal["run"] | None
-    """When it is written: after each run."""
+    """When it is written: after each run. By default `run`."""
 
 
 class DatasetItem(Record):
@@ -1064,9 +1064,9 @@ class AlertConditionRecord(Record):
     of_usual: int | None
     """`above` or `below` is a multiple of the median of so many earlier runs."""
     runs: int | None
-    """The condition must hold for this many runs in a row."""
+    """The condition must hold for this many runs in a row. By default `1`."""
     for_seconds: float | None
-    """The condition must hold for so many seconds."""
+    """The condition must hold for so many seconds. By default `0.0`."""
 
 
 class QuietHoursRecord(Record):
@@ -1077,7 +1077,7 @@ class QuietHoursRecord(Record):
     until: str
     """The time of day at which they end."""
     timezone: str | None
-    """The IANA name of the time zone."""
+    """The IANA name of the time zone. By default `UTC`."""
 
 
 class AlertRulePreview(Record):

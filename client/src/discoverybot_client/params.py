@@ -237,9 +237,9 @@ class ExportOrder(TypedDict, total=False):
     format: Required[Literal["jsonl", "csv", "xlsx", "parquet"]]
     """The format in which it is sent or written."""
     what: ExportWhat
-    """What is written: the whole dataset, or the changes of a run."""
+    """What is written: the whole dataset, or the changes of a run. By default `snapshot`."""
     each: Literal["run"]
-    """When it is written: after each run."""
+    """When it is written: after each run. By default `run`."""
 
 
 class DatasetOptions(TypedDict, total=False):
@@ -674,7 +674,7 @@ class QuietHours(TypedDict, total=False):
     until: Required[str]
     """The time of day at which they end."""
     timezone: str
-    """The IANA name of the time zone."""
+    """The IANA name of the time zone. By default `UTC`."""
 
 
 class AlertRuleFields(TypedDict, total=False):
@@ -731,9 +731,9 @@ class AlertCondition(TypedDict, total=False):
     of_usual: int | None
     """`above` or `below` is a multiple of the median of so many earlier runs."""
     runs: int
-    """The condition must hold for this many runs in a row."""
+    """The condition must hold for this many runs in a row. By default `1`."""
     for_seconds: float
-    """The condition must hold for so many seconds."""
+    """The condition must hold for so many seconds. By default `0.0`."""
 
 
 class AlertRuleChanges(TypedDict, total=False):

@@ -505,6 +505,38 @@ def test_objects_of_any_fields_have_names() -> None:
     assert {"ItemKey", "JsonSchema", "ScrapedItem", "ScrapySettings", "SpiderParams"} <= used
 
 
+def _defaults(schema: Any, place: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Where there is one, in the schemas that it refers to as well."""
+    if isinstance(schema, dict):
+        name = schema["$ref"].rpartition("/")[2] if "$ref" in schema else None
+        if name is not None and name not in seen:
+            yield from _defaults(_schemas()[name], f"{place}:{name}", seen | {name})
+        for keyword, inner in schema.items():
+            # a property may be called so
+            if keyword == "default" and not place.endswith("/properties"):
+                yield place
+            elif keyword not in {"example", "examples"}:
+                yield from _defaults(inner, f"{place}/{keyword}", seen)
+    elif isinstance(schema, list):
+        for number, inner in enumerate(schema):
+            yield from _defaults(inner, f"{place}/{number}", seen)
+
+
+def test_fields_that_an_update_does_not_name_have_no_default() -> None:
+    """A generated client sends the default of each field that its caller has not named: it would be changed."""
+    bodies = {
+        path: methods["patch"]["requestBody"]
+        for path, methods in document()["paths"].items()
+        if "requestBody" in methods.get("patch", {})
+    }
+    assert "/schedules/{schedule_id}" in bodies
+    assert [place for path, body in bodies.items() for place in _defaults(body, path)] == []
+    # those of the objects in them do apply
+    assert _schemas()["AlertCondition"]["properties"]["runs"]["description"].endswith(" By default `1`.")
+    # where one is made, the fields that nobody names have their defaults
+    assert _schemas()["CrawlRequest"]["properties"]["priority"]["default"] == 0
+
+
 def _at(schema: dict[str, Any], pointer: str) -> bool:
     name, _, rest = pointer.partition("/")
     if "$ref" in schema:
