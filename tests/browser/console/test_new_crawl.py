@@ -124,6 +124,23 @@ async def test_a_crawl_is_asked_for_with_the_keyboard_alone(tab: Tab, axe: Axe, 
     tab.complaints.clear()  # the page of a job is another chapter
 
 
+async def test_enter_in_the_field_of_the_spider_chooses_and_starts_nothing(tab: Tab) -> None:
+    page = tab.page
+    await page.goto("/console/crawl")
+    await fill(page, "Start URLs", "https://example.com/")
+    await page.get_by_label("Spider").focus()
+    await page.keyboard.type("articl")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_label("Spider")).to_have_value("article")
+    await expect(page.get_by_label("Start URLs")).to_be_focused()
+    await page.wait_for_url("**/console/crawl?spider=article*")
+    # the whole name, which would be enough for a crawl
+    await expect(preview(page)).to_contain_text(re.compile("Starts .*on n1"))
+    await page.get_by_label("Spider").press("Enter")
+    await expect(page.get_by_label("Start URLs")).to_be_focused()
+    await expect(page).to_have_url(re.compile(r"/console/crawl\?"))
+
+
 @in_full("web/test_crawl_preview.py, and a crawl that is asked for here")
 async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Axe) -> None:
     page = tab.page

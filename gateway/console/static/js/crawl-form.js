@@ -6,6 +6,7 @@ import { bodyOf, FieldError } from "./fields.js";
 import { keepValue, takeParts } from "./parts.js";
 import { clearProblems, inWords, mark, ofTouched, problemsOf } from "./problems.js";
 import { commandLine, curl, python } from "./same-as.js";
+import { chooseByEnter } from "./spider-field.js";
 import { shown } from "./text.js";
 import { toast, toastAfterLoad } from "./toast.js";
 import { WhenFields } from "./when-fields.js";
@@ -38,6 +39,7 @@ if (form.isConnected) {
     if (field?.value) touched.add(field.name);
   });
   form.addEventListener("change", (event) => SPIDER.includes(fieldIn(event)?.name ?? "") && showSpider());
+  chooseByEnter(form);
   form.addEventListener("crawl-asked", ({ detail }) => goTo(detail));
   for (const chip of allWithin(form, "[data-same]")) chip.addEventListener("click", () => showAs(chip));
   byId("copy").addEventListener("click", copy);

@@ -5,6 +5,7 @@ import { byId, fieldOf, fieldsOf, h, within } from "./dom.js";
 import { bodyOf } from "./fields.js";
 import { keepValue, takeParts } from "./parts.js";
 import { clearProblems, inWords, mark, ofTouched, problemsOf } from "./problems.js";
+import { chooseByEnter } from "./spider-field.js";
 import { WhenFields } from "./when-fields.js";
 
 const PAUSE_MS = 350;
@@ -34,6 +35,7 @@ if (form.isConnected) {
     underWay.abort();
   });
   form.addEventListener("change", (event) => SPIDERS.includes(nameIn(event)) && showSpider());
+  chooseByEnter(form);
   look();
 }
 
