@@ -28,6 +28,7 @@ from starlette.datastructures import URL
 from gateway.access.keys import Caller, Scope
 from gateway.console import formats
 from gateway.console.static_files import POLICY, STATIC
+from gateway.items.tables import is_installed
 from gateway.jobs.advice import WAITS_FOR
 from gateway.web.authentication import SIGN_IN_PAGE, KeyRing, is_page
 from gateway.web.authorisation import Endpoint, caller_of, for_everybody
@@ -129,6 +130,13 @@ def _icon(name: str) -> Markup:
     return tag.format(STATIC.address("icons.svg"), name)
 
 
+def _file_formats() -> str:
+    """The formats of a table's downloads: without those that this gateway cannot write, whose error the browser would
+    save as the file.
+    """
+    return " ".join(form for form in ("jsonl", "json", "csv", "xlsx", "parquet") if is_installed(form))
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader(__package__ or ""),
@@ -138,7 +146,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(formats.FILTERS)
-    environment.globals.update(waits_for=WAITS_FOR)
+    environment.globals.update(waits_for=WAITS_FOR, file_formats=_file_formats)
     environment.globals.update(
         static=STATIC.address, icon=_icon, when=formats.when, moment=formats.moment, clock=formats.clock
     )

@@ -287,11 +287,16 @@ TABLES = {
 }
 
 
+def is_installed(form: str) -> bool:
+    """Whether the module that writes this format is there."""
+    table = TABLES.get(form)
+    return table is None or not table.module or find_spec(table.module) is not None
+
+
 def require_format(form: str, field: str = "format") -> None:
     """Raises `ExtraMissingError` if the module that writes this format is not installed."""
-    table = TABLES.get(form)
-    if table and table.module and find_spec(table.module) is None:
-        raise ExtraMissingError(field, form.capitalize(), table.extra)
+    if not is_installed(form):
+        raise ExtraMissingError(field, form.capitalize(), TABLES[form].extra)
 
 
 def table_writer(form: str, file: BinaryIO, columns: Columns, folder: Path) -> TableWriter:
