@@ -1,4 +1,6 @@
-"""`/console/jobs/{id}/compare?job_id=OTHER`: the differences between two runs; by default, with the run before."""
+"""`/console/jobs/{id}/compare?job_id=OTHER`: what changed from the earlier of two runs to the later one. Without
+`job_id`, a run is compared with the one before it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,13 @@ from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 from fastapi import Query, Request, Response
+from fastapi.responses import RedirectResponse
 from pydantic import Field
 
 from gateway.access.keys import Caller, Scope
 from gateway.console.formats import duration
 from gateway.console.job_view import RunRow, pretty, runs
-from gateway.console.pages import Pages, page
+from gateway.console.pages import Pages, Viewer, page
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
@@ -61,6 +64,9 @@ def compare_page(
         before = _other(now, query.job_id, parts, caller)
     if before is None:
         return page(request, "job/compare.html", now=now, before=None)
+    if before.created_at > now.created_at:
+        # the other way round, every difference would be told backwards
+        return RedirectResponse(Viewer.of(request).link(f"/console/jobs/{before.id}/compare", job_id=now.id))
     new, old = runs([now, before], parts.clock()).rows
     return page(
         request,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from typing import Any
 
 from browser.console.platform import Console
@@ -23,6 +25,8 @@ def run(console: Console, status: JobStatus, stats: dict[str, Any], items: list[
     attempt = Attempt(attempt=1, node="n1", dispatched_at=now, started_at=now, ended_at=now, exit=end, status=status)
     given = {"spider": "prices", "project": "shop", "start_urls": ("http://shop.example/",), **spec}
     over = {"status": status, "attempt": 1, "attempts": {"1": attempt}, "settled": True, "live_key": None}
+    age = timedelta(days=status is JobStatus.FINISHED)
+    over |= {"created_at": now - age, "message": "some pages failed with status 503, " * 20}
     job = make_job(spec=CrawlSpec(**given), started_at=now, finished_at=now, progress=counts, **over)
     console.jobs.insert(job)
     console.items.insert([Item(job.id, 1, number, item) for number, item in enumerate(items, 1)])
@@ -52,8 +56,15 @@ async def test_two_runs_are_compared(open_tab: OpenTab, console: Console, axe: A
         await tab.page.get_by_role("button", name="Compare", exact=True).click()
         await expect(tab.page.locator("#compared")).to_contain_text("4 items without price are not compared.")
         await axe(tab)
-        await tab.page.get_by_role("link", name="Swap").click()
-        await tab.page.wait_for_url(f"**/console/jobs/{before}/compare?job_id={now}")
+        # also from the page of the earlier run, what changed is told in order of time
+        await tab.page.goto(f"/console/jobs/{before}/compare?job_id={now}")
+        await tab.page.wait_for_url(f"**/console/jobs/{now}/compare?job_id={before}")
+        main = tab.page.locator("main")
+        await expect(main).to_contain_text(re.compile(f"What changed from {before[:8]} .*1.0.* to {now[:8]} .*2.0"))
+        await expect(tab.page.get_by_role("columnheader", name=f"Earlier: {before[:8]}").first).to_be_visible()
+        # no word of the first column is broken by a long message beside it
+        row = tab.page.locator("#result").get_by_role("rowheader", name="Message")
+        assert await row.evaluate("one => one.querySelector('bdi').getClientRects().length") == 1
     async with open_tab(console.url, **PHONE) as tab:
         await tab.page.goto(f"/console/jobs/{now}/compare?job_id={before}")
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
