@@ -15,10 +15,10 @@ from gateway.access.keys import Scope
 from gateway.console.flags import flags_of
 from gateway.console.job_view import no_log, parameters, runs, start_urls, story
 from gateway.console.pages import Pages, Viewer, page
-from gateway.jobs.advice import Advice, Place, advice
+from gateway.jobs.advice import Advice, Place, Remedy, advice
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import Job, JobStatus, WaitingReason
-from gateway.jobs.queries import JobQueries
+from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.logs.fold import FOLDED
 from gateway.nodes.store import NodeStore
 from gateway.schedules.store import JobOrSchedule, RunOf
@@ -33,6 +33,8 @@ router = Pages()
 
 #: The tab `runs` shows at most this many runs.
 RUNS_SHOWN = 30
+#: Running jobs are counted up to here.
+_MOST_RUNNING = 100
 TABS = {
     "log": "Log",
     "items": "Items",
@@ -87,7 +89,7 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         parameters=parameters(named.spec),
         start_urls=start_urls(named.spec),
         now=parts.clock(),
-        advice=advised and _with_numbers(advised, named, parts, viewer),
+        advice=advised and _for_viewer(advised, named, parts, viewer),
         flags=flags_of([job_id], parts, viewer.caller).get(job_id, []) if named.spec.dataset else [],
         is_over=named.is_final and named.settled is not False,
         places=_places(named, advised, viewer) if advised else {},
@@ -97,17 +99,33 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
     )
 
 
-def _with_numbers(advised: Advice, job: Job, parts: GatewayParts, viewer: Viewer) -> Advice:
-    """For a job that waits for a slot: how many crawls run now, of how many that can. Not for those who may see only
-    some projects, because it would reveal how many jobs others have.
+def _for_viewer(advised: Advice, job: Job, parts: GatewayParts, viewer: Viewer) -> Advice:
+    """The advice with what the viewer can do about it: who is no admin asks one. For a job that waits for a slot it
+    says who has the slots. Not for those who may see only some projects, because it would reveal how many jobs others
+    have.
     """
+    if not viewer.may(Scope.ADMIN):
+        advised = advised._replace(steps=tuple(map(_asking, advised.steps)))
     waits = job.status is JobStatus.PENDING and job.waiting_reason is WaitingReason.CAPACITY
     if not waits or viewer.caller.projects:
         return advised
     with mongo_errors():
         nodes = [one for one in parts[NodeStore].lately() if one.is_alive(parts.clock(), parts.dead_after)]
+        running = JobFilter(status=(JobStatus.RUNNING,))
+        seen = parts[JobQueries].count(viewer.caller.limited(running), _MOST_RUNNING)
     slots, used = sum(one.max_slots for one in nodes), sum(one.used_slots for one in nodes)
-    return advised._replace(what=f"{advised.what} {used} of {slots} crawls run now.") if slots else advised
+    if not seen:
+        # there would be nothing to see
+        steps = (Remedy("Wait for one of these jobs to end"), *advised.steps[1:])
+        advised = advised._replace(steps=steps)
+    if not slots:
+        return advised
+    whose = " None of them is yours." if not seen and not viewer.caller.projects else ""
+    return advised._replace(what=f"{advised.what} {used} of {slots} crawls run now.{whose}")
+
+
+def _asking(step: Remedy) -> Remedy:
+    return Remedy(f"Ask an admin: {step.words[0].lower()}{step.words[1:]}") if step.is_for_admins else step
 
 
 def _tabs(viewer: Viewer) -> list[tuple[str, str]]:

@@ -40,6 +40,8 @@ class Remedy(NamedTuple):
 
     words: str
     place: Place | None = None
+    #: Whether only somebody can do it who runs the platform.
+    is_for_admins: bool = False
 
 
 class Advice(NamedTuple):
@@ -54,7 +56,7 @@ class Advice(NamedTuple):
 _LOG = Remedy("Go to the first error in the log", Place.LOG)
 _FAILED_REQUESTS = Remedy("Review the failed requests", Place.REQUESTS)
 _AGAIN = Remedy("Edit and rerun", Place.AGAIN)
-_NODES = Remedy("Check the nodes", Place.NODES)
+_NODES = Remedy("Check the nodes", Place.NODES, is_for_admins=True)
 #: The paragraph about each reason.
 _FAILED = "docs/troubleshooting.md#{reason}"
 _WAITS = "docs/troubleshooting.md#my-crawl-waits"
@@ -64,7 +66,10 @@ _ENDED: dict[Reason, Advice] = {
     Reason.ADDRESS_FORBIDDEN: Advice(
         "The address is not public, and crawls can reach public addresses only.",
         (
-            Remedy("If the site is yours, add its network to CRAWL_ALLOW_NETWORKS and restart the platform"),
+            Remedy(
+                "If the site is yours, add its network to CRAWL_ALLOW_NETWORKS and restart the platform",
+                is_for_admins=True,
+            ),
             Remedy("Otherwise fix the start URL", Place.AGAIN),
         ),
         "docs/reference/egress.md",
@@ -193,7 +198,7 @@ _ENDED: dict[Reason, Advice] = {
         "The crawl used more memory than CRAWL_MEMORY_LIMIT allows.",
         (
             Remedy("Crawl fewer pages at once, or keep less in the spider", Place.AGAIN),
-            Remedy("Raise CRAWL_MEMORY_LIMIT on the nodes", Place.NODES),
+            Remedy("Raise CRAWL_MEMORY_LIMIT on the nodes", Place.NODES, is_for_admins=True),
         ),
         "docs/reference/limits.md",
     ),
@@ -201,7 +206,7 @@ _ENDED: dict[Reason, Advice] = {
         "The crawl had more processes at once than CRAWL_MAX_PROCESSES allows.",
         (
             Remedy("See which processes it starts, and wait for them to end", Place.LOG),
-            Remedy("Raise CRAWL_MAX_PROCESSES on the nodes", Place.NODES),
+            Remedy("Raise CRAWL_MAX_PROCESSES on the nodes", Place.NODES, is_for_admins=True),
         ),
         "docs/reference/limits.md",
     ),
@@ -334,7 +339,10 @@ _ENDED: dict[Reason, Advice] = {
     ),
     Reason.HANDLER_REFUSED: Advice(
         "The project uses its own download handler, so this node could not check where requests go.",
-        (Remedy("If you trust it, add it to CRAWL_ALLOW_HANDLERS on the nodes", Place.NODES), _LOG),
+        (
+            Remedy("If you trust it, add it to CRAWL_ALLOW_HANDLERS on the nodes", Place.NODES, is_for_admins=True),
+            _LOG,
+        ),
         "docs/reference/egress.md",
     ),
     Reason.ITEM_REFUSED: Advice(
@@ -361,8 +369,7 @@ _WAITING: dict[WaitingReason | None, Advice] = {
         "All slots it could use are taken.",
         (
             Remedy("Wait for a running job to end", Place.RUNNING),
-            Remedy("Check the slots of the nodes", Place.NODES),
-            Remedy("Raise NODE_SLOTS, or add a node"),
+            Remedy("Raise NODE_SLOTS, or add a node", Place.NODES, is_for_admins=True),
         ),
         "docs/reference/queue.md",
     ),
@@ -381,7 +388,10 @@ _WAITING: dict[WaitingReason | None, Advice] = {
     ),
     WaitingReason.USER_QUOTA: Advice(
         "The user is at the limit of running crawls.",
-        (Remedy("See the user's running crawls", Place.OF_USER), Remedy("Raise CRAWL_USER_RUNNING_MAX")),
+        (
+            Remedy("See the user's running crawls", Place.OF_USER),
+            Remedy("Raise CRAWL_USER_RUNNING_MAX", is_for_admins=True),
+        ),
         "docs/reference/quotas.md",
     ),
     WaitingReason.NO_NODE: Advice("No node is available.", (_NODES,), "docs/troubleshooting.md#no-node-takes-work"),

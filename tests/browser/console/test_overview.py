@@ -60,6 +60,7 @@ async def test_figures_lead_to_their_lists_and_stay_fresh(open_tab: OpenTab, loc
         # as a user sees it
         await tab.page.goto("/?user_id=anne")
         await expect(tab.page.get_by_text("No waiting jobs.")).to_be_visible()
+        await expect(tab.page.get_by_text("None of your jobs is running.")).to_be_visible()
         assert "berts-spider" not in await tab.page.content()
         await expect(tab.page.locator(".stats")).to_have_count(0)
     async with open_tab(locked.url, **PHONE) as tab:
@@ -68,3 +69,26 @@ async def test_figures_lead_to_their_lists_and_stay_fresh(open_tab: OpenTab, loc
         assert "berts-spider" not in await tab.page.content()
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         await axe(tab)
+
+
+async def test_who_waits_for_the_slots_of_others_learns_what_to_do(open_tab: OpenTab, locked: Console) -> None:
+    locked.node("n1", alive=[locked.job(JobStatus.RUNNING, user_id="bert").id], slots=1)
+    mine = locked.job(JobStatus.PENDING, user_id="anna", waiting_reason=WaitingReason.CAPACITY)
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("anna").token)
+        await expect(tab.page.get_by_text("Jobs of other users have all slots")).to_be_visible()
+        await tab.page.goto(f"/console/jobs/{mine.id}")
+        steps = tab.page.get_by_label("Next steps")
+        await expect(steps).to_contain_text("None of them is yours.")
+        await expect(steps.get_by_role("listitem")).to_have_text(
+            ["Wait for one of these jobs to end", "Ask an admin: raise NODE_SLOTS, or add a node"]
+        )
+        # no link to pages on which there is nothing for them
+        await expect(steps.get_by_role("listitem").get_by_role("link")).to_have_count(0)
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("root", Scope.ADMIN).token)
+        await tab.page.goto(f"/console/jobs/{mine.id}")
+        steps = tab.page.get_by_label("Next steps")
+        await expect(steps.get_by_role("link", name="Wait for a running job to end")).to_be_visible()
+        await expect(steps.get_by_role("link", name="Raise NODE_SLOTS, or add a node")).to_be_visible()
+        await expect(steps).not_to_contain_text("yours")
