@@ -120,7 +120,7 @@ def _for_viewer(advised: Advice, job: Job, parts: GatewayParts, viewer: Viewer) 
         advised = advised._replace(steps=steps)
     if not slots:
         return advised
-    whose = " None of them is yours." if not seen and not viewer.caller.projects else ""
+    whose = "" if seen else " None of them is yours."
     return advised._replace(what=f"{advised.what} {used} of {slots} crawls run now.{whose}")
 
 

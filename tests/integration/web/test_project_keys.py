@@ -289,7 +289,8 @@ def test_ids_in_a_query_open_nothing(door: Door, hidden: Belongings, shown: Belo
     job = {"job_id": hidden.ended.id}
     for route in ("GET /events", "GET /jobs", "GET /console/jobs/{job_id}/compare"):
         assert door.call(route, "reader", params=job).status_code == 404
-        assert door.call(route, "both", params=job).is_success
+        # the comparison may lead to the later of both runs
+        assert not door.call(route, "both", params=job).is_error
     assert door.call("GET /jobs", "reader", params={"schedule_id": hidden.schedule.id}).json()["jobs"] == []
     assert door.call("GET /jobs", "reader", params={"id_prefix": hidden.ended.id[:8]}).json()["jobs"] == []
     asked = {"run": hidden.jobs[-1].id}
