@@ -43,6 +43,7 @@ class DescribedAPI(FastAPI):
         if is_new:
             _name_properties(components["schemas"])
             _name_free_objects(components["schemas"])
+            _name_maps(components["schemas"])
         components["schemas"] = dict(
             sorted({**stream_schemas(), **_REFUSAL, **components["schemas"], **errors.schemas()}.items())
         )
@@ -169,6 +170,50 @@ def _name_free_objects(schemas: dict[str, Any]) -> None:
                 one["$ref"] = named[name]
     for name, free in _FREE.items():
         schemas[name] = {"type": "object", "additionalProperties": True, "description": free.description}
+
+
+class _Map(NamedTuple):
+    """A kind of objects with values of one type, which several schemas have, or of which there are lists."""
+
+    description: str
+    #: The schemas and fields with such an object, or with several. What the first one says of it counts for all.
+    fields: tuple[str, ...]
+
+
+#: By the schema's name. Without these, generators make a class for each field of each schema.
+_MAPS = {
+    "ChangedFields": _Map("What has changed, by field.", ("ChangeView.changes", "ItemDifferenceView.changes")),
+    "CrawlVariables": _Map(
+        "Environment variables of a crawl, by name.",
+        ("CrawlRequest.env", "ScheduleCreate.env", "ScheduleUpdate.env", "CrawlSpec.env", "CrawlView.env"),
+    ),
+    "FilledFields": _Map("How many items have each field.", ("AttemptView.filled",)),
+    "FirecrawlHeaders": _Map(
+        "Headers of requests, by name.",
+        ("FirecrawlBatch.headers", "FirecrawlOptions.headers", "FirecrawlScrape.headers"),
+    ),
+    "JobCounts": _Map("How many jobs are in each status.", ("JobsHealth.jobs", "QueueStatusView.depth")),
+    "LoadError": _Map("An error: the URL and the reason.", ("ExitView.errors",)),
+    "RefusedFile": _Map("A file that was refused: its name and the reason.", ("FilesView.refused",)),
+    "RequestCookies": _Map("Cookies of requests, by name.", ("FetchOptions.cookies",)),
+    "RequestHeaders": _Map("Headers of requests, by name.", ("FetchOptions.headers",)),
+    "SiteSelectors": _Map(
+        "CSS selectors, by name.", ("SiteCreate.selectors", "SiteUpdate.selectors", "SiteView.selectors")
+    ),
+    "TypeCounts": _Map("How many values are of each type.", ("FieldView.types", "FieldOverRunsView.types")),
+}
+
+
+def _name_maps(schemas: dict[str, Any]) -> None:
+    for name, kind in _MAPS.items():
+        for place in kind.fields:
+            schema, _, field = place.partition(".")
+            described = schemas[schema]["properties"][field]
+            choices = (described, described.get("items", {}), *described.get("anyOf", ()))
+            (one,) = (one for one in choices if one.get("type") == "object")
+            about = {key: one.pop(key) for key in [*one] if key not in {"description", "examples", "title"}}
+            one["$ref"] = f"#/components/schemas/{name}"
+            schemas.setdefault(name, {**about, "description": kind.description})
 
 
 def _drop_titles(schemas: dict[str, Any]) -> None:
