@@ -7,9 +7,10 @@ import sys
 from discoverybot_api import Client
 from discoverybot_api.api.crawls import create_crawl
 from discoverybot_api.api.jobs import cancel_job, get_job, get_job_log_lines, list_job_items
+from discoverybot_api.errors import UnexpectedStatus
 from discoverybot_api.models import CrawlReceipt, CrawlRequest, ItemsPage, JobDetail, JobStatus, LogLinesView
 from discoverybot_api.types import UNSET, Unset
-from httpx import Timeout
+from httpx import HTTPError, Timeout
 
 ENDED = {JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED}
 
@@ -48,11 +49,19 @@ def show_items(client: Client, job_id: str) -> None:
         after = page.next_
 
 
+def main(gateway: str, site: str) -> None:
+    # with a key: AuthenticatedClient(gateway, key, …)
+    with Client(gateway, timeout=Timeout(60), raise_on_unexpected_status=True) as client:
+        job_id = start(client, site)
+        job = follow(client, job_id)
+        print(job.status, job.items_count)
+        show_items(client, job_id)
+        cancel_job.sync(start(client, site, ignore_cache=True), client=client)
+
+
 gateway, site = sys.argv[1:]
-# with a key: AuthenticatedClient(gateway, key, timeout=Timeout(60))
-with Client(gateway, timeout=Timeout(60)) as client:
-    job_id = start(client, site)
-    job = follow(client, job_id)
-    print(job.status, job.items_count)
-    show_items(client, job_id)
-    cancel_job.sync(start(client, site, ignore_cache=True), client=client)
+try:
+    main(gateway, site)
+except (HTTPError, UnexpectedStatus, ValueError, KeyError, TypeError) as error:
+    # a proxy before the gateway answers with a page, or with JSON that has other fields
+    raise SystemExit(f"no answer of a gateway: {error!r}") from error

@@ -172,6 +172,36 @@ def test_a_program_with_the_python_client_crawls(python_client: Path, stack: Sta
     assert f"\n{site.url}/tree/2\n" in told
 
 
+def test_an_answer_that_is_not_the_gateways_fails_as_the_guide_says(python_client: Path) -> None:
+    read = importlib.import_module("discoverybot_api.api.jobs.get_job").sync
+    unexpected = importlib.import_module("discoverybot_api.errors").UnexpectedStatus
+    page = b"<html><h1>not here</h1></html>"
+    other = {"message": "proxy"}
+    for answer, error in (
+        (whole(page, 404), ValueError),
+        (whole(other, 503), KeyError),
+        (whole({}), KeyError),
+        (whole(page, 502), unexpected),
+    ):
+        with stand_in(answer) as server:
+            client = importlib.import_module("discoverybot_api.client").Client(
+                base_url=server.url, raise_on_unexpected_status=True
+            )
+            with client, pytest.raises(error):
+                read("0" * 32, client=client)
+    with stand_in(whole(page, 503)) as server:
+        python = TOOLS / "openapi-python-client/bin/python"
+        done = subprocess.run(
+            [python, PYTHON_EXAMPLE, server.url, "http://127.0.0.1"],
+            cwd=python_client.parent,
+            env={**os.environ, "PYTHONPATH": str(python_client.parent)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.stderr.startswith("no answer of a gateway: JSONDecodeError")
+
+
 # --- our own package for TypeScript, of what @hey-api/openapi-ts generates and what is in client/typescript
 
 
