@@ -13,6 +13,7 @@ import {
   Deadline,
   isAway,
   known,
+  Pace,
   type RequestLimits,
   type Retry,
   record,
@@ -146,20 +147,17 @@ export class DiscoveryBot {
   /** Asks for a crawl. If the answer is lost or the gateway is away, the request is sent again, for a minute if no
    * `timeout` says otherwise; because of its idempotency key there is one job. */
   async startCrawl(crawl: api.CrawlRequest, options: StartOptions = {}): Promise<api.CrawlReceipt> {
-    const { idempotencyKey, ...limits } = options;
-    const headers = known({ 'Idempotency-Key': idempotencyKey });
-    return createCrawl({ client: this, body: crawl, headers, ...limits });
+    return this.#started(crawl, options);
   }
 
   /** Asks for a crawl, and resolves to its job once it has ended well: `CrawlFailedError` if it has failed or was
    * cancelled. `timeout` is for the whole call, as in `waitForJob`. */
   async crawl(crawl: api.CrawlRequest, { timeout, ...options }: StartOptions = {}): Promise<api.JobDetail> {
     const deadline = new Deadline(timeout);
-    const first = timeout === undefined ? {} : { timeout: Math.min(timeout, PERSISTENT.timeout) };
-    const { job_id } = await this.startCrawl(crawl, { ...options, ...first });
     const { idempotencyKey, ...limits } = options;
-    const rest = timeout === undefined ? {} : { timeout: deadline.left / 1000 };
-    const job = await this.waitForJob(job_id, { ...limits, ...rest });
+    const first = deadline.isSet ? { deadline: deadline.within(PERSISTENT.timeout) } : {};
+    const { job_id } = await this.#started(crawl, options, first);
+    const job = await this.#ended(job_id, deadline, limits);
     if (FAILED.includes(job.status)) throw new CrawlFailedError(job);
     return job;
   }
@@ -167,24 +165,36 @@ export class DiscoveryBot {
   /** The job once it has ended, well or not: see its `status`. `timeout` is for the whole call: after that comes a
    * `WaitTimeoutError`, and the crawl goes on. A gateway that is away is asked again. */
   async waitForJob(jobId: string, { timeout, ...options }: CallOptions = {}): Promise<api.JobDetail> {
-    const deadline = new Deadline(timeout);
+    return this.#ended(jobId, new Deadline(timeout), options);
+  }
+
+  async #started(crawl: api.CrawlRequest, options: StartOptions, limits?: RequestLimits): Promise<api.CrawlReceipt> {
+    const { idempotencyKey, ...own } = options;
+    const headers = known({ 'Idempotency-Key': idempotencyKey });
+    return createCrawl({ client: this, body: crawl, headers, ...own, ...limits });
+  }
+
+  async #ended(jobId: string, deadline: Deadline, options: CallOptions): Promise<api.JobDetail> {
     const late = (cause?: unknown) =>
-      new WaitTimeoutError(`job ${jobId} has not ended within ${timeout} seconds`, job, cause ? { cause } : {});
+      new WaitTimeoutError(`job ${jobId} has not ended within ${deadline}`, job, cause ? { cause } : {});
+    const pace = new Pace(deadline, options.signal);
     let job: api.JobDetail | undefined;
     // the first request does not wait, so that a `WaitTimeoutError` has the job
     for (let wait = 0; deadline.left > 0; wait = Math.max(1, Math.min(WAIT, Math.floor(deadline.left / 1000)))) {
       const own = { ...PERSISTENT, ...this.#limits, ...known(options) };
-      const limits = { ...own, timeout: deadline.left / 1000, silence: wait + GRACE };
+      const limits = { ...own, deadline, silence: wait + GRACE };
+      const before = job?.status;
       try {
         const found = await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits });
         // the gateway refuses to wait for a schedule, which does not end
         if (found.kind === 'job') job = found;
       } catch (error) {
         options.signal?.throwIfAborted();
-        const isLate = error instanceof TimeoutError || (timeout !== undefined && isAway(error));
+        const isLate = error instanceof TimeoutError || (deadline.isSet && isAway(error));
         throw isLate ? late(error) : error;
       }
       if (job && ENDED.includes(job.status)) return job;
+      await pace.next(job?.status !== before);
     }
     throw late();
   }
@@ -201,13 +211,16 @@ export class DiscoveryBot {
   async *followChanges(name: string, options: ChangesOptions = {}): AsyncGenerator<api.ChangeView, void> {
     const { patience = Number.POSITIVE_INFINITY, timeout, signal, ...query } = options;
     const deadline = new Deadline(timeout);
-    for (let { since } = query; ; ) {
-      const seconds = Math.min(deadline.left / 1000, patience + WAIT + GRACE);
-      const limits = { retries: Number.POSITIVE_INFINITY, timeout: seconds, silence: WAIT + GRACE, signal };
+    const pace = new Pace(deadline, signal);
+    for (let { since } = query; ; deadline.check()) {
+      const own = { deadline: deadline.within(patience + WAIT + GRACE), silence: WAIT + GRACE, signal };
+      const limits = { retries: Number.POSITIVE_INFINITY, ...own };
       const asked = { ...query, since, wait: WAIT, limit: 1000 };
       const page = await listDatasetChanges({ client: this, path: { name }, query: asked, ...limits });
       yield* page.changes;
+      const before = since;
       since = page.next;
+      await pace.next(since !== before);
     }
   }
 

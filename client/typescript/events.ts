@@ -33,6 +33,8 @@ export interface StreamEvent {
 
 /** Milliseconds before a connection is made anew, unless the gateway says otherwise. */
 const PAUSE = 2000;
+/** The shortest that it may want. */
+const LEAST = 250;
 /** Seconds without a word after which a connection is dead: the gateway sends a comment every 15 s. */
 const SILENCE = 45;
 /** Seconds for which a stream waits for a gateway that has never answered. */
@@ -53,16 +55,17 @@ export async function* follow(
   let wasThere = false;
   for (;;) {
     try {
-      const body = await opened(client, request, { id, timeout: deadline.left / 1000, signal });
+      const body = await opened(client, request, { id, deadline, signal });
       if (!body) return;
       wasThere = true;
       for await (const frame of frames(body)) {
         heard = performance.now();
         id = frame.id ?? id;
-        pause = Number(frame.retry ?? pause);
+        if (frame.retry && /^\d+$/.test(frame.retry)) pause = Math.max(LEAST, Number(frame.retry));
         if (frame.data) yield { event: frame.event ?? 'message', id, data: parsed(frame.data) };
         if (frame.event === 'end') return;
         heard = performance.now(); // the reader may have taken its time
+        deadline.check();
       }
     } catch (error) {
       signal?.throwIfAborted();
@@ -73,13 +76,13 @@ export async function* follow(
     }
     yield { event: 'dropped', id, data: undefined };
     await passed(Math.min(pause, deadline.left), signal);
-    if (!deadline.left) throw deadline.error(undefined);
+    deadline.check();
   }
 }
 
 interface Connection {
   id: string;
-  timeout: number;
+  deadline: Deadline;
   signal: AbortSignal | null | undefined;
 }
 

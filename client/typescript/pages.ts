@@ -37,8 +37,8 @@ export async function* pages<L extends List>(
   let { query } = rest;
   let before: Page['next'];
   for (;;) {
-    if (!deadline.left) throw deadline.error(undefined);
-    const limits = timeout === undefined ? {} : { timeout: deadline.left / 1000 };
+    deadline.check();
+    const limits = timeout === undefined ? {} : { deadline };
     const page = (await list({ ...rest, ...limits, query })) as PageOf<L>;
     yield page;
     const { next } = page;

@@ -33,6 +33,9 @@ export interface RequestLimits extends CallOptions {
   repeatable?: boolean | undefined;
   /** Called before each pause after which a request is sent again. What it throws ends the call. */
   onRetry?: ((retry: Retry) => void) | undefined;
+  /** The limit of what the call is a part of, in the place of `timeout`.
+   * @internal */
+  deadline?: Deadline | undefined;
 }
 
 /** Statuses of a gateway, or of a proxy before it, that is away for a time. */
@@ -44,6 +47,8 @@ const REPEATABLE: readonly string[] = ['GET', 'HEAD', 'PUT', 'DELETE'];
 const FIRST = 250;
 const LONGEST = 30_000;
 const ASKED_FOR = 120_000;
+/** Milliseconds: an answer that the gateway has waited with takes longer. */
+const QUICK = 1000;
 /** Milliseconds. A longer timer would be over at once. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
@@ -91,8 +96,26 @@ export class Deadline {
     return Math.max(0, this.#end - performance.now());
   }
 
+  get isSet(): boolean {
+    return this.#end < Number.POSITIVE_INFINITY;
+  }
+
+  /** It, or an earlier one after so many seconds. */
+  within(seconds: number): Deadline {
+    return 1000 * seconds < this.left ? new Deadline(seconds) : this;
+  }
+
+  /** Throws once the time is over. */
+  check(): void {
+    if (!this.left) throw this.error(undefined);
+  }
+
   error(cause: unknown): TimeoutError {
-    return new TimeoutError(`it was not done within ${this.seconds} seconds`, cause === undefined ? {} : { cause });
+    return new TimeoutError(`it was not done within ${this}`, cause === undefined ? {} : { cause });
+  }
+
+  toString(): string {
+    return `${Number(this.seconds.toFixed(3))} seconds`;
   }
 }
 
@@ -118,6 +141,30 @@ export async function passed(time: number, signal?: AbortSignal | null): Promise
     });
     signal?.addEventListener('abort', stop, { once: true });
   });
+}
+
+/** Milliseconds before something is asked for again, for the first time with 0. */
+function pauseBefore(again: number): number {
+  return (Math.min(LONGEST, FIRST * 2 ** again) * (1 + Math.random())) / 2;
+}
+
+/** Pauses in loops that ask again and again, where the gateway should wait with its answer and does not: a proxy that
+ * keeps answers would be asked hundreds of times in a second. */
+export class Pace {
+  #asked = performance.now();
+  #quick = 0;
+
+  constructor(
+    private readonly deadline: Deadline,
+    private readonly signal: AbortSignal | null | undefined,
+  ) {}
+
+  /** Resolves when to ask again, which is at once if the answer took its time or said something new. */
+  async next(isNew: boolean): Promise<void> {
+    this.#quick = isNew || performance.now() - this.#asked >= QUICK ? 0 : this.#quick + 1;
+    if (this.#quick) await passed(Math.min(pauseBefore(this.#quick - 1), this.deadline.left), this.signal);
+    this.#asked = performance.now();
+  }
 }
 
 /** Rejects once `signal` is aborted, unless nobody listens any more. */
@@ -249,9 +296,9 @@ export async function answered<T>(
   send: typeof fetch,
   limits: RequestLimits & { retries: number },
 ): Promise<T> {
-  const deadline = new Deadline(limits.timeout);
+  const deadline = limits.deadline ?? new Deadline(limits.timeout);
   let before: unknown;
-  for (let again = 0, longest = FIRST; ; again++, longest = Math.min(LONGEST, 2 * longest)) {
+  for (let again = 0; ; again++) {
     const attempt = new Attempt(send, limits, deadline, before);
     try {
       return await once(attempt);
@@ -259,7 +306,7 @@ export async function answered<T>(
       limits.signal?.throwIfAborted();
       before = attempt.failure ?? read(error);
       const asked = before instanceof ApiError ? 1000 * (before.retryAfter ?? 0) : 0;
-      const pause = Math.max(asked, (longest * (1 + Math.random())) / 2);
+      const pause = Math.max(asked, pauseBefore(again));
       const mayRepeat = attempt.isRepeatable || isNotDone(before);
       const isAllowed = mayRepeat && again < limits.retries && asked <= ASKED_FOR;
       if (!isAllowed || !isAway(before) || pause >= deadline.left) throw before;
