@@ -40,7 +40,7 @@ IMPORTS = (
     *("gateway.application", "uvicorn.protocols.http.httptools_impl"),
     *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat"),
     *("gateway.worker.app", "gateway.worker.beat"),
-    *("gateway.tailer.eggs", "gateway.tailer.follow", "gateway.tailer.heartbeat"),
+    *("gateway.tailer.eggs", "gateway.tailer.tailer_loop", "gateway.tailer.heartbeat"),
     "gateway.tailer.shipping",
 )
 #: By name of a store's process: the setting for a store that runs elsewhere.

@@ -35,10 +35,10 @@ from gateway.stores.mongo import within
 from gateway.stores.redis import connect as connect_redis
 from gateway.tailer.eggs import EggShipper
 from gateway.tailer.file_shipping import FileLimits, FileSink
-from gateway.tailer.follow import Follower, SinkThread
 from gateway.tailer.heartbeat import Catalog, CatalogPublisher, Heartbeat
 from gateway.tailer.outbox import AttemptFolder, Disk, Outbox, PlainLogs
 from gateway.tailer.shipping import LONGEST_RECORD, LiveSink, MongoSink
+from gateway.tailer.tailer_loop import Follower, SinkThread
 
 log = structlog.get_logger()
 

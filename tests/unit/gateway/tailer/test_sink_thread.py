@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.contract.outbox import AttemptId
-from gateway.tailer.follow import SinkThread
 from gateway.tailer.outbox import AttemptFolder
+from gateway.tailer.tailer_loop import SinkThread
 
 
 class Away(Exception):  # noqa: N818 - a state, not a mistake

@@ -11,8 +11,8 @@ from pymongo.errors import ConnectionFailure
 from crawler.node.started_mark import StartedMark
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import EXIT, FRONTIER, SHIPPED, SPEC, STARTED, STOPPING, AttemptId
-from gateway.tailer.follow import Follower, SinkThread
 from gateway.tailer.outbox import AttemptFolder, Disk, Outbox, PlainLogs
+from gateway.tailer.tailer_loop import Follower, SinkThread
 
 ODD, FINE = AttemptId("a" * 32, 1), AttemptId("b" * 32, 1)
 
