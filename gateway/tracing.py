@@ -37,8 +37,8 @@ from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.submission import Receipt, RequestedCrawl, Submission
 from gateway.nodes.store import Node
-from gateway.signals.deliveries import Delivery, host_of
 from gateway.signals.delivering import Webhooks
+from gateway.signals.delivery_store import Delivery, host_of
 from gateway.signals.endpoints import Endpoint
 from gateway.signals.webhook_caller import CallResult
 from gateway.sites.runs import RequestedRun, Scraping

@@ -51,7 +51,7 @@ from gateway.schedules.schedule import LedgerEntry, Schedule
 from gateway.schedules.store import LedgerStore, read_static_entry
 from gateway.signals.alert_rules import AlertRule
 from gateway.signals.alerts import Alert, AlertStore
-from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.delivery_store import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint
 from gateway.signals.node_states import read_down
 from gateway.signals.signatures import UserSecrets

@@ -30,7 +30,7 @@ from gateway.signals.alert_rules import (
     with_built_in,
 )
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore, AlertSubject
-from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.delivery_store import DeliveryStore
 from gateway.signals.endpoints import EndpointStore, deliveries_of, deliveries_to
 from gateway.signals.events import EventType, SignalEvent, Subject, event_id
 from gateway.signals.present_figures import PresentFigures

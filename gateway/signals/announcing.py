@@ -25,7 +25,7 @@ from gateway.jobs.store import JobStore
 from gateway.schedules.schedule import GRACE_SECONDS, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.alerting import Alerting, apart
-from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.delivery_store import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointStore, deliveries_of
 from gateway.signals.events import Subject, event_of_occurrence, events_of, subject_of, subject_of_schedule
 from gateway.signals.run_figures import ComparedRun

@@ -30,7 +30,7 @@ from gateway.jobs.store import JobStore
 from gateway.signals.alerting import Alerting
 from gateway.signals.announcing import Announcing
 from gateway.signals.apprise_caller import PROCESSES, AppriseCaller
-from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry, DueCall, host_of
+from gateway.signals.delivery_store import Delivery, DeliveryState, DeliveryStore, DeliveryTry, DueCall, host_of
 from gateway.signals.deployments import DeploySignals
 from gateway.signals.endpoints import SEALED_HOST, Endpoint, EndpointFormat, Endpoints, secret_name
 from gateway.signals.events import EventType

@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 from gateway.clock import Clock, utc_now
 from gateway.dispatch.egg_delivery import EggRefusal
 from gateway.projects.versions import VersionStore
-from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.delivery_store import DeliveryStore
 from gateway.signals.endpoints import EndpointStore, tell
 from gateway.signals.events import event_of_live, event_of_refusal
 

@@ -19,7 +19,7 @@ from gateway.contract.public_address import Network, check_url
 from gateway.crash_points import state_change
 from gateway.errors import ConflictError, EndpointNotFoundError, InvalidRequestError
 from gateway.signals.apprise_caller import AppriseCaller
-from gateway.signals.deliveries import MISSING, Delivery, DeliveryState, DeliveryStore
+from gateway.signals.delivery_store import MISSING, Delivery, DeliveryState, DeliveryStore
 from gateway.signals.events import ON_REQUEST, EventType, SignalEvent, Subject, event_id
 from gateway.signals.sentences import message_body, slack_body
 from gateway.signals.signatures import WebhookSecret, WebhookSecrets

@@ -15,7 +15,7 @@ from attrs import define, field
 
 from gateway.clock import Clock, utc_now
 from gateway.jobs.queries import JobQueries, RunningCount
-from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.delivery_store import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointStore, deliveries_of
 from gateway.signals.events import EventType, event_of_items
 

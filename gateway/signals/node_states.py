@@ -20,7 +20,7 @@ from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.nodes.health import NodeWatch
 from gateway.nodes.store import Node, NodeStore
-from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.delivery_store import DeliveryStore
 from gateway.signals.endpoints import EndpointStore, tell
 from gateway.signals.events import event_of_node
 from gateway.stores.documents import Documents, moment, text

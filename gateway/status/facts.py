@@ -27,7 +27,7 @@ from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.schedules.schedule import LedgerEntry, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
-from gateway.signals.deliveries import CallsToCome, DeliveryStore
+from gateway.signals.delivery_store import CallsToCome, DeliveryStore
 from gateway.stores.mongo import mongo_errors, within
 
 Asked = ParamSpec("Asked")

@@ -31,7 +31,7 @@ from gateway.projects.eggs import SpiderStore
 from gateway.projects.environment import ProjectStore
 from gateway.retention.retention import UnreadableStore
 from gateway.schedules.store import LedgerStore, ScheduleStore
-from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.delivery_store import DeliveryStore
 from gateway.status.facts import MAX_DUE
 from gateway.stores.broker import SQS, sqs_options
 from gateway.stores.document_format import OURS, stored_format

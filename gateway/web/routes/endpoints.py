@@ -11,7 +11,7 @@ from gateway.access.keys import Caller, Scope
 from gateway.errors import ConflictError, DeliveryNotFoundError, InvalidRequestError, ScopeMissingError
 from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
-from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.delivery_store import DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointFilter, EndpointFormat, Endpoints, EndpointStore, secret_name
 from gateway.signals.signatures import WebhookSecrets
 from gateway.stores.mongo import Document, mongo_errors

@@ -8,7 +8,7 @@ import orjson
 from pydantic import BaseModel, Field, model_validator
 from pydantic.config import JsonDict
 
-from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryTry
+from gateway.signals.delivery_store import Delivery, DeliveryState, DeliveryTry
 from gateway.signals.endpoints import Endpoint, EndpointFormat
 from gateway.signals.events import EventType
 from gateway.web.schemas.types import (

@@ -7,7 +7,7 @@ from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from playwright.async_api import Locator, expect
 
 from gateway.clock import utc_now
-from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry
+from gateway.signals.delivery_store import Delivery, DeliveryState, DeliveryStore, DeliveryTry
 from gateway.signals.endpoints import Endpoint, EndpointStore
 
 

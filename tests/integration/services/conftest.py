@@ -43,8 +43,8 @@ from gateway.signals.alerting import Alerting
 from gateway.signals.alerts import AlertRuleStore, AlertStore
 from gateway.signals.announcing import Announcing
 from gateway.signals.apprise_caller import AppriseCaller
-from gateway.signals.deliveries import DeliveryStore
 from gateway.signals.delivering import OutgoingCaller, Webhooks
+from gateway.signals.delivery_store import DeliveryStore
 from gateway.signals.deployments import DeploySignals
 from gateway.signals.endpoints import Endpoints, EndpointStore
 from gateway.signals.item_batches import ItemBatches

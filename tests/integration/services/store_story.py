@@ -48,7 +48,7 @@ from gateway.signals.alert_rules import AlertCondition, AlertGroup, AlertMeasure
 from gateway.signals.alerting import Alerting
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
 from gateway.signals.announcing import Announcing
-from gateway.signals.deliveries import DeliveryState, DeliveryStore, DeliveryTry
+from gateway.signals.delivery_store import DeliveryState, DeliveryStore, DeliveryTry
 from gateway.signals.endpoints import Endpoint, EndpointStore
 from gateway.signals.node_states import DownNode, NodeStateStore
 from gateway.signals.present_figures import PresentFigures

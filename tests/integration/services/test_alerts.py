@@ -29,7 +29,7 @@ from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.alert_rules import AlertCondition, AlertRule, QuietHours
 from gateway.signals.alerting import Alerting
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
-from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.delivery_store import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointFilter
 from gateway.signals.events import Subject
 from gateway.signals.node_states import DownNode, NodeStateStore

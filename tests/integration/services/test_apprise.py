@@ -16,8 +16,8 @@ from gateway.errors import InvalidRequestError
 from gateway.signals import apprise_caller
 from gateway.signals.apprise_call import LOCAL
 from gateway.signals.apprise_caller import AppriseCaller
-from gateway.signals.deliveries import Delivery, DeliveryState
 from gateway.signals.delivering import Webhooks
+from gateway.signals.delivery_store import Delivery, DeliveryState
 from gateway.signals.endpoints import Endpoint, EndpointFormat, secret_name
 from gateway.signals.webhook_caller import WebhookCaller
 

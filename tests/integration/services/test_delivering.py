@@ -26,7 +26,6 @@ from gateway.jobs.queue import MOST_SIGNALS
 from gateway.signals import announcing, delivering, webhook_caller
 from gateway.signals.announcing import of_webhook
 from gateway.signals.apprise_caller import PROCESSES
-from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryTry
 from gateway.signals.delivering import (
     CALLS,
     DELAYS,
@@ -39,6 +38,7 @@ from gateway.signals.delivering import (
     Webhooks,
     what_follows,
 )
+from gateway.signals.delivery_store import Delivery, DeliveryState, DeliveryTry
 from gateway.signals.endpoints import SEALED_HOST
 from gateway.signals.signatures import signed_headers
 from gateway.signals.webhook_caller import CALL_SECONDS, CallResult, Headers, WebhookCaller

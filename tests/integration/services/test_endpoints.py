@@ -31,8 +31,8 @@ from gateway.projects.versions import VersionStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals import announcing, deliveries, endpoints, item_batches
-from gateway.signals.deliveries import Delivery, DeliveryState
 from gateway.signals.delivering import DELAYS, Webhooks
+from gateway.signals.delivery_store import Delivery, DeliveryState
 from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, EndpointFormat, secret_name
 from gateway.signals.signatures import signed_headers
 from gateway.signals.webhook_caller import WebhookCaller

@@ -40,7 +40,7 @@ from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
 from gateway.signals.alert_rules import BUILT_IN, AlertGroup, AlertMeasure, Grouping
 from gateway.signals.alerts import Alert, AlertStore
-from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.delivery_store import Delivery, DeliveryStore
 from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect, dedupe_key
 

@@ -58,7 +58,7 @@ from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore, StaticEntryStore
 from gateway.signals.alert_rules import AlertCondition, AlertGroup, AlertMeasure, AlertRule, Grouping
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
-from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.delivery_store import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointStore
 from gateway.signals.node_states import DownNode, NodeStateStore
 from gateway.signals.signatures import WebhookSecrets

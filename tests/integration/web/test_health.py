@@ -28,7 +28,7 @@ from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.retention.retention import UnreadableStore
 from gateway.settings import Settings
-from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry
+from gateway.signals.delivery_store import Delivery, DeliveryState, DeliveryStore, DeliveryTry
 from gateway.status import health
 from gateway.stores.document_format import Format, enter
 from gateway.stores.mongo import connect, round_trip

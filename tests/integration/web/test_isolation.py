@@ -32,7 +32,7 @@ from gateway.requests.store import RequestChunk, RequestStore
 from gateway.settings import Settings
 from gateway.signals.alert_rules import BUILT_IN, AlertGroup, Grouping
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
-from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.delivery_store import Delivery, DeliveryStore
 from gateway.web.authentication import is_page
 from gateway.web.authorisation import _MARK
 from gateway.web.description import scopes_of

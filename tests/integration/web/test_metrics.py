@@ -27,7 +27,7 @@ from gateway.nodes.health import BEAT, WORKER, HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.store import NodeStore
 from gateway.settings import Settings
-from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.delivery_store import Delivery, DeliveryStore
 from gateway.status import facts
 from gateway.stores.mongo import connect
 from gateway.web.routes.metrics import MAX_SITES
