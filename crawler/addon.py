@@ -17,7 +17,7 @@ from scrapy.utils.misc import load_object
 
 from crawler import extras, setting_names
 from crawler.closing import Closing
-from crawler.frontier.scheduler import ResumableScheduler, StartOutput, follows_requests
+from crawler.frontier.resumable_scheduler import ResumableScheduler, StartOutput, follows_requests
 from crawler.net.bot_auth import BotSignature
 from crawler.net.egress import (
     EgressCheck,

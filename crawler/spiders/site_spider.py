@@ -13,7 +13,7 @@ from scrapy.http import HtmlResponse, Response
 from crawler.extraction.markdown import page_markdown
 from crawler.extraction.page_facts import PageFacts
 from crawler.extraction.page_urls import Patterns, UrlFilter, formatted, is_on_site, page_url, site_of
-from crawler.frontier.scheduler import together
+from crawler.frontier.resumable_scheduler import together
 from crawler.frontier.spider_state import KeptSet, KeptState
 from crawler.render.setup import render_meta
 from crawler.report.crawl_limits import is_page

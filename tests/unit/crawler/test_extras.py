@@ -65,7 +65,7 @@ def test_the_part_of_a_crawl_that_runs_in_a_projects_python_needs_nothing_but_sc
             "addon",
             "closing",
             "project_guard",
-            "frontier.scheduler",
+            "frontier.resumable_scheduler",
             "net.egress",
             "net.fetch_options",
             "pace.pacing",
