@@ -26,7 +26,7 @@ from bench.stock_scrapyd import (
     write_project,
 )
 from bench.table import Row, alternate
-from gateway.cli.egg import build_egg, read_project
+from gateway.cli.egg_building import build_egg, read_project
 from gateway.dispatch.dependencies import put_requirements
 
 ROUNDS = 7

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode, of_status
 from gateway.cli.commands import complete_spiders
-from gateway.cli.egg import project_of_folder
+from gateway.cli.egg_building import project_of_folder
 from gateway.cli.explain import summary, what_is_crawled
 from gateway.cli.options import (
     JSON,

@@ -18,7 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from gateway.cli.api import Api, ApiError
 from gateway.cli.bulk import confirm
 from gateway.cli.commands import YES, complete_spiders
-from gateway.cli.egg import Built, build_egg, project_of_egg, read_project, version_of
+from gateway.cli.egg_building import Built, build_egg, project_of_egg, read_project, version_of
 from gateway.cli.options import JSON, URL, argument, flag, option, taking
 from gateway.cli.requirements import EggBuildError, EggRequirements, find_requirements, read_requirements, with_needs
 from gateway.cli.resources import PROJECTS, print_node_answers, require_project

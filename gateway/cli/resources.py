@@ -13,7 +13,7 @@ from rich.text import Text
 from gateway.cli.api import Api, ApiError
 from gateway.cli.bulk import Bulk
 from gateway.cli.commands import ID_PREFIX, ApiCommand, Resource, complete_spiders
-from gateway.cli.egg import project_of_folder
+from gateway.cli.egg_building import project_of_folder
 from gateway.cli.explain import explain
 from gateway.cli.options import (
     AFTER,

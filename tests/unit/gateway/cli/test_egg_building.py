@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from wheels import BACKEND, WHEEL
 
-from gateway.cli.egg import Built, build_egg, project_of_egg, read_project
+from gateway.cli.egg_building import Built, build_egg, project_of_egg, read_project
 from gateway.cli.requirements import EggBuildError, find_requirements
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
