@@ -25,7 +25,7 @@ from gateway.datasets.rows import ChangeRows, RecordRows
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import DiscoveryBotError, FileNotStoredError, FileStoreAwayError
 from gateway.exports.export import ExportOrder, ExportWhat
-from gateway.exports.file_writer import ExportedRun, ExportWriter
+from gateway.exports.export_writer import ExportedRun, ExportWriter
 from gateway.items.formats import Row
 from gateway.jobs.backoff import backoff
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.exports.export import ExportOrder, ExportPlaces, ExportWhat
-from gateway.exports.file_writer import SUCCESS, Exported, ExportedRun, ExportSource, ExportWriter
+from gateway.exports.export_writer import SUCCESS, Exported, ExportedRun, ExportSource, ExportWriter
 from gateway.files.store import FilesPlace
 from gateway.items.tables import TableSpace
 

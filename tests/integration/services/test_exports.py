@@ -24,7 +24,7 @@ from stores import StoreProcess
 
 from gateway.errors import ExportPlaceError, FileStoreAwayError, TooManyRowsError
 from gateway.exports.export import ExportOrder, ExportPlaces, ExportWhat
-from gateway.exports.file_writer import ExportedRun, ExportWriter
+from gateway.exports.export_writer import ExportedRun, ExportWriter
 from gateway.files.store import FilesPlace
 from gateway.items.tables import TABLES, TableSpace
 
