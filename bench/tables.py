@@ -18,7 +18,7 @@ from bson import Int64
 
 from bench.effort import Effort
 from bench.table import Row
-from gateway.items.tables import TableSpace, write_table
+from gateway.items.table_files import TableSpace, write_table
 
 #: Target: most MiB above rest, for a fold and so for other readers of the same items.
 WANTED = 60

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gateway.dispatch.fair_queue import FairQueue
     from gateway.exports.export import ExportPlaces
     from gateway.files.store import FilesPlace
-    from gateway.items.tables import TableSpace
+    from gateway.items.table_files import TableSpace
     from gateway.jobs.admission import Quotas
     from gateway.jobs.messages import EventPublisher, Waker
     from gateway.nodes.node import NodeList
@@ -345,7 +345,7 @@ class Container(Builder):
 
     @part
     def table_space(self) -> TableSpace:
-        from gateway.items.tables import TableSpace
+        from gateway.items.table_files import TableSpace
 
         space = TableSpace(self.settings.tables_folder, self.settings.table_max_bytes)
         space.remove_leftovers()

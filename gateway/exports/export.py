@@ -14,7 +14,7 @@ from attrs import frozen
 from pydantic import AfterValidator, BaseModel, Field
 
 from gateway.errors import ExportPlaceError
-from gateway.items.tables import require_format
+from gateway.items.table_files import require_format
 
 #: Maximum number of exports of one dataset or schedule.
 MAX_EXPORTS = 5

@@ -24,7 +24,7 @@ from gateway.exports.export import ExportOrder, ExportPlaces, ExportWhat
 from gateway.files.store import FileBytes, FilesPlace
 from gateway.items.columns import Columns
 from gateway.items.formats import CsvFormat, JsonLinesFormat, Row
-from gateway.items.tables import BATCH, TABLES, TableSpace, TableSpool, write_table
+from gateway.items.table_files import BATCH, TABLES, TableSpace, TableSpool, write_table
 
 SUCCESS = "_SUCCESS"
 #: The folder of incomplete files. Tools that read folders skip names with an underscore, and no pattern for Parquet

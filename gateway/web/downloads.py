@@ -15,7 +15,7 @@ from fastapi import Response
 
 from gateway.errors import InvalidRequestError
 from gateway.items.formats import FORMATS, CsvFormat, ItemFormat, Row
-from gateway.items.tables import BATCH, TABLES, TableFile, TableSpace
+from gateway.items.table_files import BATCH, TABLES, TableFile, TableSpace
 from gateway.web.call_queue import Threads, Visitor, current_visitor
 from gateway.web.container import GatewayParts
 from gateway.web.lasting import Download

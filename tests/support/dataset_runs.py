@@ -19,7 +19,7 @@ from gateway.datasets.run_exports import Exporting
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.exports.export import ExportPlaces
 from gateway.items.items import Item, ItemStore
-from gateway.items.tables import TableSpace
+from gateway.items.table_files import TableSpace
 from gateway.jobs.job import CrawlOrder, Job, JobStatus
 
 BEGAN = datetime(2026, 6, 1, 9, tzinfo=UTC)

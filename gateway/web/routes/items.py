@@ -15,7 +15,7 @@ from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFoundError
 from gateway.items.formats import Row
 from gateway.items.items import Item, ItemsLook, ItemStore, search
-from gateway.items.tables import TABLES
+from gateway.items.table_files import TABLES
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.web.authorisation import needs

@@ -12,7 +12,7 @@ from typing import Any
 from gateway.exports.export import ExportOrder, ExportPlaces, ExportWhat
 from gateway.exports.export_writer import SUCCESS, Exported, ExportedRun, ExportSource, ExportWriter
 from gateway.files.store import FilesPlace
-from gateway.items.tables import TableSpace
+from gateway.items.table_files import TableSpace
 
 MOMENT = datetime(2027, 6, 1, 9, 30, tzinfo=UTC)
 ROWS = 2000

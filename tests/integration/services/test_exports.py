@@ -26,7 +26,7 @@ from gateway.errors import ExportPlaceError, FileStoreAwayError, TooManyRowsErro
 from gateway.exports.export import ExportOrder, ExportPlaces, ExportWhat
 from gateway.exports.export_writer import ExportedRun, ExportWriter
 from gateway.files.store import FilesPlace
-from gateway.items.tables import TABLES, TableSpace
+from gateway.items.table_files import TABLES, TableSpace
 
 MOMENT = datetime(2027, 6, 1, 9, 30, tzinfo=UTC)
 COUNT = 1200

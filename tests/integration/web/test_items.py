@@ -16,7 +16,7 @@ from jobs import make_job
 from gateway.clock import utc_now
 from gateway.items import tables
 from gateway.items.items import Item, ItemStore
-from gateway.items.tables import TABLES
+from gateway.items.table_files import TABLES
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.store import JobStore
 from gateway.settings import Settings

@@ -18,7 +18,7 @@ from forms import full_or_short
 
 from gateway.errors import ExtraMissingError, NoRoomError, TableTooLargeError, TooManyRowsError
 from gateway.items import tables
-from gateway.items.tables import CUT, TABLES, TableFile, TableSpace, write_table
+from gateway.items.table_files import CUT, TABLES, TableFile, TableSpace, write_table
 
 ROWS: list[dict[str, Any]] = [
     {
