@@ -9,9 +9,16 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.access.keys import Scope
-from gateway.datasets.comparing import MOST_COMPARED, ComparedItems, DifferentItem, ItemComparing, ItemsKey, SeenItems
 from gateway.datasets.content import URL_FIELD
 from gateway.datasets.fold_plan import RunItems
+from gateway.datasets.run_comparison import (
+    MOST_COMPARED,
+    ComparedItems,
+    DifferentItem,
+    ItemComparing,
+    ItemsKey,
+    SeenItems,
+)
 from gateway.datasets.store import DatasetStore
 from gateway.items.items import ItemStore
 from gateway.jobs.job import Job

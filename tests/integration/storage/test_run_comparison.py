@@ -10,8 +10,8 @@ from pymongo.database import Database
 from stores import REAL_BACKENDS
 
 from gateway.datasets import comparing
-from gateway.datasets.comparing import ComparedItems, ItemComparing, ItemsKey
 from gateway.datasets.fold_plan import RunItems
+from gateway.datasets.run_comparison import ComparedItems, ItemComparing, ItemsKey
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import new_job_id
 
