@@ -259,21 +259,21 @@ def _print_fields(api: Api, answer: Record) -> None:
 
 def _lower_since(api: Api, answer: Record) -> tuple[dict[str, str], str]:
     """By field: the run since which it is lower, with its version and time. And how to go back, if a new version came
-    with that run.
+    with that run, and the field is still lower in the last run.
     """
     job = api.get(f"/jobs/{answer['job_id']}")
     project, spider = (quote(job["spec"][name], safe="") for name in ("project", "spider"))
     found = api.get(f"/spiders/{project}/{spider}/fields", schedule_id=job["schedule_id"])
-    runs = {run["job_id"]: place for place, run in enumerate(found["runs"])}
+    still = {one["name"] for one in found["fields"] if one["lower_since"]}
+    runs = [{**job, "version": job["spec"]["version"]}, *answer["runs"]]
+    places = {run["job_id"]: place for place, run in enumerate(runs)}
     since, is_new = dict[str, str](), False
-    for one in found["fields"]:
-        place = runs.get(one["lower_since"], 0)
-        # the spider's newest runs may be of another crawl than this one
-        if place and place <= runs.get(answer["job_id"], -1):
-            run, before = found["runs"][place], found["runs"][place - 1]
-            said = (run["job_id"][:8], run["version"], run["finished_at"] and listed(run["finished_at"]))
-            since[one["name"]] = ", ".join(filter(None, said))
-            is_new |= run["version"] is not None and run["version"] != before["version"]
+    for one in (one for one in answer["fields"] if one["lower_since"] in places):
+        place = places[one["lower_since"]]
+        run, before = runs[place], next(iter(runs[place + 1 :]), None)
+        said = (run["job_id"][:8], run["version"], run["finished_at"] and listed(run["finished_at"]))
+        since[one["name"]] = ", ".join(filter(None, said))
+        is_new |= one["name"] in still and bool(before and run["version"] and run["version"] != before["version"])
     back = f"to go back: {program()} projects rollback {shlex.quote(job['spec']['project'])}"
     return since, back if is_new else ""
 

@@ -20,10 +20,10 @@ from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.fields import (
     FieldsQuery,
-    SpiderFieldsQuery,
     SpiderFieldsView,
-    get_spider_fields,
+    newest_of_each,
     read_fields,
+    read_fields_of_alike,
 )
 from gateway.web.routes.requests import RequestsQuery, read_requests
 from gateway.web.schemas.types import QueryModel, UserId
@@ -67,23 +67,21 @@ def lost_fields(
         with mongo_errors():
             jobs = parts[JobQueries].page(caller.limited(wanted), _ROWS).jobs
         until = time.monotonic() + _SECONDS
-        for project, spider, schedule_id in dict.fromkeys(
-            (job.spec.project, job.spec.spider, job.schedule_id) for job in jobs
-        ):
+        schedules = {job.id: job.schedule_id for job in jobs}
+        for newest in newest_of_each(jobs, parts):
             if time.monotonic() > until:
                 break
-            asked = SpiderFieldsQuery(schedule_id=schedule_id)
-            found |= _lost(get_spider_fields(project, spider, asked, parts, caller))
-    listed = {job_id: names for job_id, names in found.items() if job_id in query.job_id}
-    return page(request, "jobs/lost_fields.html", found=listed)
+            lost = _lost(read_fields_of_alike(newest, parts, caller))
+            # a run of a schedule is only compared with others of it, also if single crawls asked for the same
+            own = (job_id for job_id in lost if schedules.get(job_id, "") == newest.schedule_id)
+            found |= {job_id: lost[job_id] for job_id in own}
+    return page(request, "jobs/lost_fields.html", found=found)
 
 
 def _lost(fields: SpiderFieldsView) -> dict[str, list[str]]:
-    """By job: the fields that have had fewer values since then, or since an earlier job."""
-    places = {run.job_id: place for place, run in enumerate(fields.runs)}
+    """By job: the fields that had fewer values than usual."""
     found: dict[str, list[str]] = {}
     for one in fields.fields:
-        if one.lower_since is not None:
-            for run in fields.runs[places[one.lower_since] :]:
-                found.setdefault(run.job_id, []).append(one.name)
+        for job_id in one.lower_in:
+            found.setdefault(job_id, []).append(one.name)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 from typing import Annotated, Literal, NamedTuple
 
 from fastapi import Query, Request, Response
@@ -13,7 +14,7 @@ from gateway.console.days import bar_height, histories_of, pictures
 from gateway.console.errors import of_spider
 from gateway.console.job_view import RunRow, Runs, runs, today_and_yesterday
 from gateway.console.pages import Pages, page
-from gateway.jobs.job import GOOD_STATUSES
+from gateway.jobs.job import GOOD_STATUSES, ListedJob
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.jobs.run_days import RunSubject, spider_subject
 from gateway.projects.catalog import SpiderCatalog
@@ -29,6 +30,7 @@ from gateway.web.routes.fields import (
     SpiderFieldsView,
     SpiderRunView,
     get_spider_fields,
+    read_fields_of_alike,
 )
 from gateway.web.routes.projects import AnyProjectName, SpidersQuery, list_spiders
 from gateway.web.routes.run_days import SpiderName
@@ -108,6 +110,8 @@ class CoverageRow(NamedTuple):
     #: The run since which the field is emptier than before, and the run before that one.
     since: SpiderRunView | None
     before: SpiderRunView | None
+    #: Whether it is the first run by its version.
+    is_first: bool
 
 
 class CoverageBar(NamedTuple):
@@ -166,13 +170,17 @@ def _rows(found: SpiderFieldsView) -> list[CoverageRow]:
 def _coverage(field: FieldOverRunsView, known: list[SpiderRunView]) -> CoverageRow:
     since = next((place for place, run in enumerate(known) if run.job_id == field.lower_since), None)
     bars = [
-        CoverageBar(run, place * _STEP, max(share * _SMALL_HEIGHT, 1), share, since is not None and place >= since)
+        CoverageBar(run, place * _STEP, max(share * _SMALL_HEIGHT, 1), share, run.job_id in field.lower_in)
         for place, (run, share) in enumerate(zip(known, field.shares, strict=True))
         if share is not None
     ]
+    if since is None:
+        return CoverageRow(field, bars, None, None, is_first=False)
     # there is no run before the first one
     before = known[since - 1] if since else None
-    return CoverageRow(field, bars, known[since] if since is not None else None, before)
+    # a version that was activated again has runs before
+    is_first = bool(before) and all(run.version != known[since].version for run in known[:since])
+    return CoverageRow(field, bars, known[since], before, is_first)
 
 
 # --- the spiders whose items are emptier than they were, on the overview
@@ -189,6 +197,11 @@ class UnusualSpider(NamedTuple):
     schedule_id: str | None
     rows: list[CoverageRow]
 
+    @property
+    def says(self) -> tuple[object, ...]:
+        """What the overview says of it: the same for each schedule of a spider whose new version has lost a field."""
+        return tuple((row.field.name, row.since.version or row.since.job_id) for row in self.rows if row.since)
+
 
 class UnusualQuery(QueryModel):
     #: The index of the first spider to check.
@@ -204,21 +217,30 @@ def unusual(request: Request, query: Annotated[UnusualQuery, Query()], parts: Pa
     with mongo_errors():
         jobs = parts[JobQueries].page(wanted, _NEWEST).jobs
     # the runs of a spider that crawls many sites are compared schedule by schedule
-    named = ((job.spec.project, job.spec.spider, job.schedule_id) for job in jobs)
-    spiders = list(dict.fromkeys(named))[:_LOOKED_AT]
+    newest: dict[tuple[str, str, str | None], ListedJob] = {}
+    for job in jobs:
+        newest.setdefault((job.spec.project, job.spec.spider, job.schedule_id), job)
+    spiders: dict[tuple[str, str], list[ListedJob]] = {}
+    for (project, spider, _), job in islice(newest.items(), _LOOKED_AT):
+        spiders.setdefault((project, spider), []).append(job)
     found, following = list[UnusualSpider](), query.first
     until = time.monotonic() + _SECONDS
-    for project, spider, schedule_id in spiders[query.first :]:
-        fields = get_spider_fields(project, spider, SpiderFieldsQuery(schedule_id=schedule_id), parts, caller)
-        if not fields.complete:
+    for compared in list(spiders.values())[query.first :]:
+        counted = [(job, read_fields_of_alike(job, parts, caller)) for job in compared]
+        if not all(fields.complete for _, fields in counted):
             break
-        found.append(UnusualSpider(spider, _version(project, fields, parts), schedule_id, _rows(fields)))
+        found += {one.says: one for one in (_unusual(job, fields, parts) for job, fields in counted)}.values()
         following += 1
         if time.monotonic() > until:
             break
     return page(
         request, "spiders/unusual.html", found=found, following=following if following < len(spiders) else None
     )
+
+
+def _unusual(newest: ListedJob, fields: SpiderFieldsView, parts: GatewayParts) -> UnusualSpider:
+    version = _version(newest.spec.project, fields, parts)
+    return UnusualSpider(newest.spec.spider, version, newest.schedule_id, _rows(fields))
 
 
 def _bars(beside: Runs) -> list[Bar]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from statistics import median
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from attrs import Factory, define
 from pymongo.database import Database
@@ -30,8 +29,8 @@ MAX_NAME = 200
 MAX_EXAMPLE = 120
 #: Seconds after which one round of counting stops; the next round goes on.
 LOOK_SECONDS = 3.0
-#: A field counts as lower if its share has fallen by more than this.
-TOLERANCE = 0.05
+#: If fewer items than this were counted, and there are more, their shares say nothing about the run.
+SAMPLE = 50
 
 #: One name, or two for a field of an object: `("seller", "name")`.
 Path = tuple[str, ...]
@@ -93,6 +92,11 @@ class FieldCounts:
     _fields: dict[Path, FieldCount] = Factory(dict)
     #: Whether all items that existed at that time were counted.
     is_complete: bool = False
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether its shares say something about the whole run."""
+        return self.items > 0 and (self.is_complete or self.items >= SAMPLE)
 
     def add(self, row: Mapping[str, Any]) -> None:
         for name, value in row.items():
@@ -215,38 +219,3 @@ class FieldCounting:
         if is_gone:
             # the items were removed in the meantime, so their counts must be removed, too
             self._items.delete(counts.job_id)
-
-
-# --- how full they are, compared with earlier runs
-
-
-class FieldFacts(NamedTuple):
-    path: Path
-    counted: FieldCount
-    #: The share of items that fill the field, in this run and in the earlier runs; `None` if those have no items.
-    share: float
-    share_before: float | None
-
-    @property
-    def is_lower(self) -> bool:
-        return self.share_before is not None and self.share < self.share_before - TOLERANCE
-
-
-def compare(counts: FieldCounts, before: Sequence[FieldCounts]) -> list[FieldFacts]:
-    """The fields of `counts`, followed by those that only earlier runs had."""
-    known = dict(counts)
-    missing = {path: FieldCount() for run in before for path, one in run if path not in known and one.filled}
-    return [
-        FieldFacts(path, count, _share(count.filled, counts.items), _share_before(path, before))
-        for path, count in (*counts, *missing.items())
-    ]
-
-
-def _share(filled: int, items: int) -> float:
-    return filled / items if items else 0.0
-
-
-def _share_before(path: Path, before: Sequence[FieldCounts]) -> float | None:
-    """The median, which one broken run among the earlier ones does not lower."""
-    shares = [_share(run.filled(path), run.items) for run in before if run.items]
-    return median(shares) if shares else None

@@ -1526,9 +1526,13 @@ class CoveredField(Record):
     example: str | None
     """The first value that is not empty, as JSON; cut if it is long."""
     share_before: float | None
-    """The median of the shares in the runs before; null if none is known."""
+    """What was usual: the median of the last five runs before that were not lower themselves; null if none is
+    known.
+    """
     lower: bool
     """Whether the share is lower than before by more than 5 percentage points."""
+    lower_since: str | None
+    """If it is lower: the job since which it was lower in all runs; the same job if this is the first."""
 
 
 class Source(Record):
@@ -1592,9 +1596,12 @@ class FieldOverRuns(Record):
     too many fields to count this one.
     """
     lower_since: str | None
-    """The job since which its share is lower than the median of the runs before, by more than 5 percentage
-    points; null if it is not.
+    """The job since which its share is lower in all runs than what was usual, by more than 5 percentage
+    points; null if it is not lower in the last run. Usual is the median of the last five runs that were not
+    lower themselves. If it is the first of `runs`, runs before these may have been lower, too.
     """
+    lower_in: list[str]
+    """The jobs among `runs` in which its share is lower than what was usual."""
     missing_on: list[MissingFieldPlace]
     """If it is lower: the parts of the site of whose items at least half lack it, in the last run."""
     types: dict[str, int]
@@ -1739,6 +1746,8 @@ class CoveredRun(Record):
 
     job_id: str
     """The job's id."""
+    version: str | None
+    """The version."""
     finished_at: datetime | None
     """When the job ended; `null` until then."""
     counted: int

@@ -61,6 +61,7 @@ def test_each_field_is_counted_with_its_types_and_an_example(
         "types": {"number": 1, "null": 1, "integer": 1},
         "share_before": None,
         "lower": False,
+        "lower_since": None,
     }
     assert {name: field["filled"] for name, field in found.items()} == {
         "url": 2,
@@ -213,6 +214,39 @@ def test_fields_of_a_spiders_runs_and_since_when_and_where_one_is_missing(
     assert gateway.get("/spiders/shop/over/fields", params={"site": "none"}).json()["runs"] == []
     refused = gateway.get("/spiders/shop/over/fields", params={"schedule_id": "x"})
     assert refused.status_code == 422
+
+
+def test_a_lost_field_is_said_of_each_broken_run_however_many_there_are(
+    gateway: httpx2.Client, items: ItemStore, keep: Keep
+) -> None:
+    now, spider, runs = utc_now(), new_job_id(), dict[str, list[str]]()
+    versions = [*("1.0",) * 3, *("2.0",) * 22, "1.0", "2.0"]
+    ids = []
+    for number, version in enumerate(versions):
+        spec = CrawlSpec(project="shop", spider=spider, version=version, start_urls=("http://a.example/",))
+        job = keep(ended(spec=spec, created_at=now + timedelta(seconds=number), finished_at=now))
+        ids.append(job.id)
+        runs.setdefault(version, []).append(job.id)
+        put(items, job, [{"url": "http://a.example/1", "price": None if version == "2.0" else 5}])
+
+    def of_run(job_id: str) -> Fields:
+        answer = gateway.get(f"/jobs/{job_id}/fields", params={"compare": "runs"}).raise_for_status().json()
+        return by_name(answer)["price"]
+
+    # the last run, one of the first that lost it, and one with none but broken runs among the twenty before it
+    for job_id, since in ((ids[-1], ids[-1]), (ids[5], ids[3]), (ids[24], ids[4])):
+        price = of_run(job_id)
+        assert (price["share_before"], price["lower"], price["lower_since"]) == (1, True, since)
+    assert not of_run(ids[-2])["lower"]
+    price = by_name(gateway.get(f"/spiders/shop/{spider}/fields").raise_for_status().json())["price"]
+    assert price["lower_since"] == ids[-1]
+    assert price["lower_in"] == [job_id for job_id in ids[-20:] if job_id in runs["2.0"]]
+    page = gateway.get("/console/lost-fields", params={"job_id": [ids[-1], ids[-2], ids[10]]}).text
+    assert {job_id: f"lost-{job_id}" in page for job_id in (ids[-1], ids[-2], ids[10])} == {
+        ids[-1]: True,
+        ids[-2]: False,
+        ids[10]: True,
+    }
 
 
 def test_runs_that_were_asked_for_something_else_are_not_compared(

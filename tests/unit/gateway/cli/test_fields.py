@@ -7,7 +7,7 @@ from typing import Any
 
 from unit.gateway.cli.conftest import JOB, Answer, Run, StandIn
 
-OTHER = JOB[::-1]
+OTHER, AT = JOB[::-1], "2027-06-01T07:54:00.000Z"
 
 
 def field(name: str, share: float, before: float | None, **types: int) -> dict[str, Any]:
@@ -17,6 +17,7 @@ def field(name: str, share: float, before: float | None, **types: int) -> dict[s
         "share": share,
         "share_before": before,
         "lower": lower,
+        "lower_since": JOB if lower else None,
         "types": types,
         "example": '"a\\nb"',
     }
@@ -24,38 +25,37 @@ def field(name: str, share: float, before: float | None, **types: int) -> dict[s
 
 def page(*fields: dict[str, Any], counted: int = 40, removed_at: str | None = None) -> Answer:
     body = {"job_id": JOB, "items": 40, "counted": counted, "fields": list(fields), "removed_at": removed_at}
-    return Answer(200, {**body, "runs": [{"job_id": OTHER}]})
+    return Answer(200, {**body, "runs": [{"job_id": OTHER, "version": "1.0", "finished_at": AT}]})
 
 
-def spider_runs(*versions: str) -> Answer:
-    """The last run is `JOB`; the price is lower since then."""
-    ids = [*(f"{number:032x}" for number in range(1, len(versions))), JOB]
-    at = "2027-06-01T07:54:00.000Z"
-    runs = [
-        {"job_id": one, "version": version, "finished_at": at} for one, version in zip(ids, versions, strict=True)
-    ]
-    return Answer(
-        200, {"runs": runs, "fields": [{"name": "price", "lower_since": JOB}, {"name": "new", "lower_since": None}]}
-    )
-
-
-def lowered(gateway: StandIn, *versions: str) -> None:
-    spec = {"project": "shop", "spider": "prices"}
+def lowered(gateway: StandIn, version: str, *, still: bool = True) -> None:
+    """The price is lower since the run `JOB`."""
+    spec = {"project": "shop", "spider": "prices", "version": version}
     gateway.says(f"GET /jobs/{JOB}/fields", page(field("price", 0.03, 0.995, null=39), field("new", 1, 1)))
-    gateway.says(f"GET /jobs/{JOB}", Answer(200, {"job_id": JOB, "schedule_id": None, "spec": spec}))
-    gateway.says("GET /spiders/shop/prices/fields", spider_runs(*versions))
+    gateway.says(
+        f"GET /jobs/{JOB}", Answer(200, {"job_id": JOB, "schedule_id": None, "spec": spec, "finished_at": AT})
+    )
+    found = [{"name": "price", "lower_since": JOB if still else None}, {"name": "new", "lower_since": None}]
+    gateway.says("GET /spiders/shop/prices/fields", Answer(200, {"runs": [], "fields": found}))
 
 
 def test_the_run_since_which_a_field_is_lower_is_named_with_the_way_back(gateway: StandIn, run: Run) -> None:
-    lowered(gateway, "1.0", "1.0", "2.0")
+    lowered(gateway, "2.0")
     done = run("jobs", "fields", JOB, TZ="UTC")
     assert done.returncode == 0, done.stderr
     assert "LOWER SINCE" in done.stdout
     assert f"{JOB[:8]}, 2.0, 2027-06-01 07:54" in done.stdout
     assert done.stderr.startswith("to go back: ")
     assert done.stderr.endswith("discoverybot projects rollback shop\n")
-    lowered(gateway, "2.0", "2.0")
+    lowered(gateway, "1.0")
     assert "to go back" not in run("jobs", "fields", JOB).stderr
+
+
+def test_an_older_run_is_told_of_without_a_way_back_from_what_is_mended(gateway: StandIn, run: Run) -> None:
+    lowered(gateway, "2.0", still=False)
+    done = run("jobs", "fields", JOB, TZ="UTC")
+    assert f"{JOB[:8]}, 2.0, 2027-06-01 07:54" in done.stdout
+    assert "to go back" not in done.stderr
 
 
 def test_without_a_run_before_it_says_so(gateway: StandIn, run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.items.coverage import lower_since, over_runs
+from gateway.items.coverage import compare, judge, lower_since, over_runs
 from gateway.items.fields import MAX_FIELDS, FieldCounts
 
 
@@ -30,14 +30,41 @@ from gateway.items.fields import MAX_FIELDS, FieldCounts
         ([0.0, 0.0, 0.0], None),
         # a single bad run before does not hide it
         ([0.9, 0.1, 0.9, 0.9, 0.1, 0.1], 4),
+        # nor do many
+        ([1.0, 1.0, *[0.0] * 18], 2),
+        # nor if it was taken back once
+        ([1.0, 0.0, 0.0, 0.0, 1.0, 0.0], 5),
+        # it is of another size in each run, however often it is compared
+        ([0.1, 0.6] * 8 + [0.1], None),
     ],
 )
 def test_the_run_since_which_a_field_is_emptier(shares: list[float | None], since: int | None) -> None:
-    assert lower_since(shares) == since
+    assert lower_since(shares, judge(shares)) == since
+
+
+def test_the_runs_in_which_a_field_is_emptier_stay_so_after_a_good_one() -> None:
+    judged = judge([1.0, 0.98, 0.0, None, 0.0, 0.0, 0.0, 1.0, 0.99])
+    assert [place for place, one in enumerate(judged) if one.is_lower] == [2, 4, 5, 6]
+    assert [one.usual for one in judged] == [None, 1.0, *[0.99] * 6, 1.0]
+
+
+def test_a_run_is_compared_with_what_was_usual_before_a_field_was_lost() -> None:
+    good, broken = counted({"price": 1}), counted({"price": None})
+    (price,) = compare(broken, [good, *[broken] * 6])
+    assert (price.share, price.share_before, price.is_lower, price.since) == (0, 1, True, 1)
+    (price,) = compare(good, [good, *[broken] * 6])
+    assert (price.share_before, price.is_lower, price.since) == (1, False, None)
+
+
+def test_a_few_items_of_many_say_nothing_about_a_run() -> None:
+    few = counted({"price": None})
+    few.is_complete = False
+    (price,) = compare(counted({"price": None}), [counted({"price": 1}), few])
+    assert (price.share_before, price.since) == (1, 2)
 
 
 def counted(*rows: dict[str, object]) -> FieldCounts:
-    counts = FieldCounts("5f" * 16, 1)
+    counts = FieldCounts("5f" * 16, 1, is_complete=True)
     for row in rows:
         counts.items += 1
         counts.add(row)
