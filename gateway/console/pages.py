@@ -28,7 +28,7 @@ from starlette.datastructures import URL
 from gateway.access.keys import Caller, Scope
 from gateway.console import formats
 from gateway.console.static_files import POLICY, STATIC
-from gateway.items.tables import is_installed
+from gateway.items.table_files import is_installed
 from gateway.jobs.advice import WAITS_FOR
 from gateway.web.authentication import SIGN_IN_PAGE, KeyRing, is_page
 from gateway.web.authorisation import Endpoint, caller_of, for_everybody
