@@ -1,6 +1,8 @@
 // Ranks what the search of the documentation finds. The site's own worker wants every word of a question to be in a
 // section, and knows no page that is more useful than another. `.ci/help_search.py` puts this before the worker.
 //
+// The console's palette (Ctrl-K) asks this worker, too; what it adds to the index are acts.
+//
 // A question is what any of its words find: words that are in no section say nothing, rare words say more than
 // frequent ones, headings more than text, and guides more than generated pages.
 
@@ -17,6 +19,7 @@ const SAME = {
 }; // prettier-ignore
 /** How useful a page is beside others. The first that fits counts. */
 const USEFUL = [
+  [/^act:/, 1.3],
   [/^docs\/reference\/python-client/, 0.05],
   [/^(CHANGELOG|CONTRIBUTING|docs\/(decisions|architecture|figures|comparison|reliability))/, 0.4],
   [/^docs\/(how-to\/(move|upgrade|use-a-)|glossary|runbooks|examples)/, 0.7],
@@ -104,7 +107,8 @@ function scores(stems) {
   return new Map([...all].map(([id, [sum, words]]) => [id, (sum * words * useful[id]) / stems.length]));
 }
 
-/** What the worker answers to a question: `search` is its own function, which still says what to highlight. */
+/** What the worker answers to a question: `search` is its own function, which still says what to highlight. The palette
+ *  compares by `score`. */
 self.ranked = (search, question) => {
   const words = typeof question.input === "string" ? wordsOf(question.input) : [];
   const stems = [...new Set(words)].map(meant).filter((one) => one.size);
@@ -116,7 +120,8 @@ self.ranked = (search, question) => {
   const found = scores(stems);
   const score = (one) => found.get(one.id) ?? 0;
   const sorted = answer.data.items.filter(score).sort((one, other) => score(other) - score(one));
-  const items = sorted.filter((one) => score(one) >= LEAST * score(sorted[0])).slice(0, MOST);
+  const best = sorted.filter((one) => score(one) >= LEAST * score(sorted[0])).slice(0, MOST);
+  const items = best.map((one) => ({ ...one, score: score(one) }));
   return { ...answer, data: { ...answer.data, items, pagination: { total: items.length } } };
 };
 self.addEventListener("message", ({ data }) => data.type === 0 && learn(data.data));

@@ -5,9 +5,13 @@ from __future__ import annotations
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from forms import in_full
+from machine import missing
 from playwright.async_api import expect
 
+from gateway.console.help import ARCHIVE
+from gateway.contract.records import SpiderInfo
 from gateway.jobs.job import JobStatus
+from gateway.projects.eggs import SpiderStore
 
 
 async def test_the_palette_finds_jobs_spiders_sites_pages_and_actions(tab: Tab, axe: Axe, console: Console) -> None:
@@ -37,9 +41,9 @@ async def test_the_palette_finds_jobs_spiders_sites_pages_and_actions(tab: Tab, 
     assert "\u202e" not in await page.get_by_role("listbox").inner_text()
     await field.fill("dead l")
     await expect(page.get_by_role("option").first).to_contain_text("Dead letters")
-    await page.keyboard.press("ArrowDown")
-    await expect(page.get_by_role("option", selected=True)).to_contain_text("All jobs matching")
     await page.keyboard.press("ArrowUp")
+    await expect(page.get_by_role("option", selected=True)).to_contain_text("All jobs matching")
+    await page.keyboard.press("ArrowDown")
     await expect(page.get_by_role("option", selected=True)).to_contain_text("Dead letters")
     await page.keyboard.press("Escape")
     await expect(field).to_have_count(0)
@@ -57,8 +61,41 @@ async def test_the_palette_finds_acts_and_what_the_help_says(tab: Tab) -> None:
     options = page.get_by_role("option")
     await page.keyboard.type("stop site")
     await expect(options.filter(has_text="Stop all crawls of a site or host…")).to_be_visible()
-    await page.get_by_role("dialog").get_by_role("combobox").fill("slowest page")
-    await expect(options.filter(has_text="Help").first).to_be_visible()
+
+
+#: By what people type: the first thing that they are offered.
+ASKED = {
+    "stop crawling a site": "Stop all crawls of a site or host",
+    "compare today with yesterday": "Compare today's run with yesterday's",
+    "read only access for colleague": "Let a colleague read",
+    "export prices to excel": "Download items as a spreadsheet",
+    "which field is missing": "See which fields lost values",
+    "go back to the old version": "Roll back shop to 1.0",
+    "what failed last night": "See the errors of the last night",
+    "slowest page": "Which pages are slow?",
+    "robots.txt": "The delay that robots.txt asks for",
+}
+
+
+async def test_the_palette_answers_in_the_words_of_people(tab: Tab, console: Console) -> None:
+    if not ARCHIVE.exists():
+        missing("the documentation is not built: make docs")
+    SpiderStore(console.database).publish(
+        "n1", [SpiderInfo(project="shop", version=version, name="prices") for version in ("1.0", "2.0")]
+    )
+    page = tab.page
+    await page.goto("/console/jobs")
+    await page.keyboard.press("Control+k")
+    field = page.get_by_role("dialog").get_by_role("combobox")
+    options = page.locator("#palette-list").get_by_role("option")
+    for typed, first in ASKED.items():
+        await field.fill(typed)
+        await expect(options.last).to_contain_text(typed)
+        await expect(options.first).to_contain_text(first)
+    await field.fill("read only access for colleague")
+    await expect(options.first).to_contain_text("Let a colleague read")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/console/keys#colleague")
 
 
 @in_full("the palette and the keys here")

@@ -136,3 +136,4 @@ scopes().addEventListener("change", offer);
 // a form that was reset has its first scope again, but only after the event
 byId("make-key").addEventListener("reset", () => setTimeout(offer));
 offer();
+if (location.hash === "#colleague" && allWithin(document, "[data-preset]").length) forColleague();

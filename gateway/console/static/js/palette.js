@@ -1,6 +1,8 @@
 // Ctrl-K: go to a page, a job, a spider, a site and so on, to the help, or do what the page offers, by typing a few letters of it.
 import { api } from "./api.js";
 import { allWithin, h, icon } from "./dom.js";
+import { openHelp } from "./help-search.js";
+import { ACTS, ROLLBACK_SAID } from "./palette-acts.js";
 import { shown } from "./text.js";
 
 const MOST = 8;
@@ -8,14 +10,14 @@ const PAUSE = 150;
 const BUTTONS = "main .head .actions :is(a, button), main [data-offered], #menu .foot button";
 const JOB_ID = /^[0-9a-f]{32}$/;
 
-/** @typedef {{ group: string, words: string, act: () => void, more: string }} Choice */
+/** @typedef {{ group: string, words: string, act: () => void, more: string, said: string }} Choice */
 
-/** @type {Promise<[places: Choice[][], help: Choice[]]> | undefined} */
+/** @type {Promise<[places: Choice[][], help: Help]> | undefined} */
 let known;
 
 /** Lists of places and the help do not change while somebody types, so they are requested once per page. */
 function things() {
-  known ??= Promise.all([Promise.all([acts(), spiders(), projects(), datasets(), sites(), siteRuns()]), helpPages()]);
+  known ??= Promise.all([Promise.all([spiders(), projects(), datasets(), sites(), siteRuns()]), acts().then(help)]);
   return known;
 }
 
@@ -63,36 +65,44 @@ async function siteRuns() {
   return found.map(({ site_name: name }) => choice("Site runs", name, goTo(link("/console/jobs", { site: name }))));
 }
 
-async function helpPages() {
-  /** @type {[title: string, page: string, address: string][]} */
-  const titles = await api("GET /console/help-pages").catch(() => []);
-  return titles.map(([title, page, address]) => choice("Help", title, goTo(address), page === title ? "" : page));
+/** @typedef {(text: string) => Promise<{ acts: Choice[], pages: Choice[] }>} Help */
+
+/** Acts and pages of the documentation, ranked together. @type {(acts: Choice[]) => Promise<Help>} */
+async function help(acts) {
+  const ask = await openHelp(acts).catch(() => async () => null);
+  return async (text) => {
+    const answer = await ask(text);
+    // without the documentation acts are found as everything else is
+    if (!answer) return { acts: acts.filter((one) => has(`${one.words} ${one.said}`, text)), pages: [] };
+    const pages = answer.pages.map(({ title, page, address }) => choice("Help", title, goTo(address), page));
+    return { acts: answer.acts.flatMap((number) => acts[number] ?? []), pages };
+  };
 }
 
-/** Pages of the help that have these words in their text. @type {(text: string, signal: AbortSignal) => Promise<Choice[]>} */
-async function helpWith(text, signal) {
-  /** @type {[title: string, page: string, address: string][]} */
-  const found = await api("GET /console/help-found", { query: { q: text }, signal }).catch(() => []);
-  return found.map(([title, page, address]) => choice("Help", title, goTo(address), page === title ? "" : page));
-}
-
-/** Actions that have a page of their own, for users who may do them. */
+/** Acts that have a page of their own, for those whose menu has it. */
 async function acts() {
-  const stop = choice("Action", "Stop all crawls of a site or host…", goTo(link("/console/sites")));
-  if (!document.querySelector('#menu a[href^="/console/keys"]')) return [stop];
+  const isThere = (/** @type {string} */ path) =>
+    document.querySelector(`#menu a[href="${CSS.escape(link(path.replace(/[?#].*/, "")))}"]`) !== null;
+  const usual = ACTS.filter(({ path }) => isThere(path)).map(({ words, path, said }) =>
+    choice("Action", words, goTo(withUser(path)), "", said),
+  );
+  return [...(isThere("/console/keys") ? await rollbacks() : []), ...usual];
+}
+
+async function rollbacks() {
   /** @type {{ projects: { name: string, previous: string | null }[] }} */
   const { projects: all } = await api("GET /projects").catch(() => ({ projects: [] }));
-  const back = all.filter((one) => one.previous);
-  return [
-    ...back.map((one) =>
+  return all
+    .filter((one) => one.previous)
+    .map(({ name, previous }) =>
       choice(
         "Action",
-        `Roll back ${one.name} to ${one.previous}…`,
-        goTo(link(`/console/projects/${part(one.name)}`)),
+        `Roll back ${name} to ${previous}…`,
+        goTo(link(`/console/projects/${part(name)}`)),
+        "",
+        ROLLBACK_SAID,
       ),
-    ),
-    stop,
-  ];
+    );
 }
 
 const part = encodeURIComponent;
@@ -104,6 +114,14 @@ function link(path, query = {}) {
   return pairs.size ? `${path}?${pairs}` : path;
 }
 
+/** The address with its own query, and the user whose view it is. @param {string} path */
+function withUser(path) {
+  const address = new URL(path, location.origin);
+  const given = user();
+  if (given) address.searchParams.set("user_id", given);
+  return address.pathname + address.search + address.hash;
+}
+
 /** Entries of the page itself: its places, and the buttons beside its heading. */
 function offered() {
   const click = (/** @type {string} */ group, /** @type {HTMLElement} */ one) =>
@@ -113,32 +131,38 @@ function offered() {
   return [...buttons.map((one) => click("Action", one)), ...places.map((one) => click("Go to", one))];
 }
 
-/** @type {(group: string, words: string, act: () => void, more?: string) => Choice} */
-const choice = (group, words, act, more = "") => ({ group, words, act, more });
+/** @type {(group: string, words: string, act: () => void, more?: string, said?: string) => Choice} */
+const choice = (group, words, act, more = "", said = "") => ({ group, words, act, more, said });
 /** @type {(address: string) => () => void} */
 const goTo = (address) => () => location.assign(address);
 
-/** @type {(text: string, signal: AbortSignal) => Promise<Choice[]>} */
-async function found(text, signal) {
-  const wanted = text.trim().toLowerCase();
-  const matches = (/** @type {Choice} */ one) =>
-    wanted.split(/\s+/).every((part) => one.words.toLowerCase().includes(part));
-  if (!wanted) return offered();
-  const [[places, help], schedules, jobs, more] = await Promise.all([
+/** Whether the words have all parts of the text. @type {(words: string, text: string) => boolean} */
+const has = (words, text) =>
+  text
+    .toLowerCase()
+    .split(/\s+/)
+    .every((part) => words.toLowerCase().includes(part));
+
+/** @type {(typed: string, signal: AbortSignal) => Promise<Choice[]>} */
+async function found(typed, signal) {
+  const text = typed.trim();
+  if (!text) return offered();
+  const matches = (/** @type {Choice} */ one) => has(one.words, text);
+  const [[places, help], schedules, jobs] = await Promise.all([
     things(),
-    schedulesWith(text.trim(), signal),
-    jobsWith(text.trim(), signal),
-    helpWith(text.trim(), signal),
+    schedulesWith(text, signal),
+    jobsWith(text, signal),
   ]);
-  const titles = help.filter(matches).slice(0, MOST);
-  const said = new Set(titles.map((one) => one.words));
+  const { acts, pages } = await help(text);
+  const all = choice("Search", `All jobs matching “${shown(text, 60)}”`, goTo(link("/console/jobs", { q: text })));
   return [
     ...offered().filter(matches),
+    ...acts,
     ...places.flatMap((some) => some.filter(matches).slice(0, MOST)),
     ...schedules,
     ...jobs,
-    ...titles,
-    ...more.filter((one) => !said.has(one.words)).slice(0, MOST - titles.length),
+    ...pages.slice(0, MOST),
+    all,
   ];
 }
 
@@ -173,8 +197,7 @@ async function jobsWith(text, signal) {
     ),
   );
   if (!jobs.length && JOB_ID.test(text)) jobs.push(choice("Job", text, goTo(link(`/console/jobs/${text}`))));
-  const all = choice("Search", `All jobs matching “${shown(text, 60)}”`, goTo(link("/console/jobs", { q: text })));
-  return [...jobs, all];
+  return jobs;
 }
 
 export function open() {

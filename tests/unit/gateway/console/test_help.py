@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from gateway.application import create_app
 from gateway.console.formats import page_title
-from gateway.console.help_index import find_help
+from gateway.console.help_index import search_worker
 from gateway.console.static_files import KEPT_FOREVER
 from gateway.settings import Settings
 
@@ -146,18 +145,8 @@ def test_a_page_has_a_name_for_people() -> None:
     assert page_title("docs/how-to/move-from-scrapyd.md#in-four-steps") == "Move from scrapyd"
 
 
-def test_the_palette_finds_what_the_text_says(archive: Path) -> None:
-    items = [
-        {"location": "docs/a.html", "title": "Deploy", "text": "<p>To go back: <code>projects rollback</code>.</p>"},
-        {"location": "docs/b.html#roll-back", "title": "Roll back", "text": "Go to the version before."},
-        {"location": "docs/b.html", "title": "Projects", "text": "Egg files."},
-        {"location": "docs/decisions/1.html", "title": "Roll back", "text": ""},
-    ]
-    with ZipFile(archive, "w") as site:
-        site.writestr("search.json", json.dumps({"items": items}))
-    assert find_help(archive, "roll back") == [
-        ("Roll back", "Projects", "/help/docs/b.html#roll-back"),
-        ("Deploy", "Deploy", "/help/docs/a.html"),
-    ]
-    assert not find_help(archive, "roll nowhere")
-    assert not find_help(archive, " ")
+def test_the_palette_asks_the_worker_of_the_site(archive: Path) -> None:
+    assert search_worker(archive) is None
+    worker = "assets/javascripts/workers/search.0123abcd.min.js"
+    build(archive, SITE | {worker: "answer()"})
+    assert search_worker(archive) == worker
