@@ -62,7 +62,9 @@ def _parse_boolean(value: object) -> object:
 
 
 def _as_host(value: object) -> object:
-    """The host of a URL, or a host. Values that are not text are left to pydantic."""
+    """The host of a URL, or a host; without a port, because a host counts with all of its ports. Values that are not
+    text are left to pydantic.
+    """
     if not isinstance(value, str):
         return value
     if value.count(":") > 1 and not set(value) & set("[/"):
@@ -71,9 +73,6 @@ def _as_host(value: object) -> object:
     host = parts.hostname or ""
     if not host or set(host) & set(" \t%@*"):
         raise ValueError("must be a host, such as example.com")
-    if parts.port is not None:
-        # what is ended by it would be more than was named
-        raise ValueError("must have no port: a host counts with all of its ports")
     return ascii_host(host).lower().rstrip(".")
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.web.schemas.crawl import CrawlRequest
-from gateway.web.schemas.types import MAX_PARAMS_BYTES, MAX_PARAMS_VALUES
+from gateway.web.schemas.types import MAX_PARAMS_BYTES, MAX_PARAMS_VALUES, JobsFilter
 
 GOOD = {"user_id": "abc123", "spider": "seo", "start_urls": ["https://example.com"]}
 
@@ -136,3 +136,14 @@ def test_of_thousands_of_unknown_fields_some_are_named() -> None:
         CrawlRequest.model_validate(body)
     faults = Counter(fault["type"] for fault in refused.value.errors())
     assert faults == {"extra_forbidden": 20, "greater_than_equal": 1}
+
+
+@pytest.mark.parametrize("given", ["shop.example:8443", "https://Shop.example:8443/offers", "shop.example."])
+def test_a_host_counts_with_all_of_its_ports(given: str) -> None:
+    assert JobsFilter(host=given).host == "shop.example"
+
+
+@pytest.mark.parametrize("given", ["", ":80", "shop example"])
+def test_what_is_no_host_is_refused(given: str) -> None:
+    with pytest.raises(ValidationError, match="must be a host"):
+        JobsFilter(host=given)
