@@ -6,15 +6,17 @@ and its template fills the block `tab` of `job/base.html`, and the block `tab_sc
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
-from gateway.access.keys import Scope
+from gateway.access.keys import Caller, Scope
 from gateway.console.flags import flags_of
 from gateway.console.job_view import no_log, parameters, runs, start_urls, story
 from gateway.console.pages import Pages, Viewer, page
+from gateway.errors import JobNotFoundError
 from gateway.jobs.advice import Advice, Place, Remedy, advice
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import Job, JobStatus, WaitingReason
@@ -23,7 +25,7 @@ from gateway.logs.fold import FOLDED
 from gateway.nodes.store import NodeStore
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import needs
+from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.jobs import queue_position
@@ -48,14 +50,32 @@ TABS = {
 
 @router.page("/console/jobs/{job_id}")
 @needs(Scope.READ)
-def job_page(request: Request, job_id: JobId, parts: Parts) -> Response:
-    """Redirect to the most important tab: the items of a crawl that has succeeded at least in part, else the log."""
+def job_page(request: Request, job_id: str, parts: Parts, caller: Called) -> Response:
+    """Redirect to the most important tab: the items of a crawl that has succeeded at least in part, else the log. The
+    beginning of an id, as lists and the command line show it, is enough.
+    """
+    if _BEGINNING.fullmatch(job_id):
+        job_id = _whole_id(job_id, parts, caller)
+    elif not _WHOLE.fullmatch(job_id):
+        raise JobNotFoundError(job_id)
     named = parts[JobOrSchedule].find(job_id)
     link = Viewer.of(request).link
     if isinstance(named, RunOf):
         return RedirectResponse(link(f"/console/schedules/{job_id}"))
     first = "items" if named.status in {JobStatus.FINISHED, JobStatus.PARTIAL} else "log"
     return RedirectResponse(link(f"/console/jobs/{job_id}/{first}"))
+
+
+_BEGINNING, _WHOLE = re.compile("[0-9a-f]{4,31}"), re.compile("[0-9a-f]{32}")
+
+
+def _whole_id(beginning: str, parts: GatewayParts, caller: Caller) -> str:
+    """Raises `JobNotFoundError` unless it is the beginning of the id of one job that the caller may see."""
+    with mongo_errors():
+        found = parts[JobQueries].page(caller.limited(JobFilter(id_prefix=beginning)), 2).jobs
+    if len(found) != 1:
+        raise JobNotFoundError(beginning)
+    return found[0].id
 
 
 @router.page("/console/jobs/{job_id}/log")

@@ -17,9 +17,11 @@ from jobs import make_job
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import Progress
-from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.job import Job, JobStatus, WaitingReason, new_job_id
 
 Keep = Callable[[Job], Job]
+#: Beginnings of ids, with eight characters in common.
+ALIKE = ("5ca1ab1e00000001", "5ca1ab1e00020002")
 ENDED = {"status": JobStatus.ERROR, "settled": True, "live_key": None}
 
 
@@ -209,3 +211,15 @@ def test_a_default_view_without_a_filter_does_not_lead_to_itself(gateway: httpx2
     made = gateway.post("/views", json=body).raise_for_status().json()
     read(gateway, "/console/dead-letters")
     gateway.delete(f"/views/{made['view_id']}").raise_for_status()
+
+
+def test_the_beginning_of_an_id_leads_to_the_job(gateway: httpx2.Client, keep: Keep, user: str) -> None:
+    first, second = (keep(make_job(id=f"{beginning}{new_job_id()[16:]}", user_id=user)) for beginning in ALIKE)
+    html = {"Accept": "text/html"}
+    short = gateway.get(f"/console/jobs/{first.id[:12]}", headers=html)
+    assert (short.status_code, short.headers["location"]) == (307, f"/console/jobs/{first.id}/log")
+    # whose view it is stays in the address, and jobs of others are not found
+    mine = gateway.get(f"/console/jobs/{second.id[:12]}", params={"user_id": user}, headers=html)
+    assert mine.headers["location"] == f"/console/jobs/{second.id}/log?user_id={user}"
+    for path, asked in ((first.id[:12], "nobody"), (first.id[:8], user), ("abc", user), ("nowhere", user)):
+        assert gateway.get(f"/console/jobs/{path}", params={"user_id": asked}, headers=html).status_code == 404
