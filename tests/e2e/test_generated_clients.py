@@ -273,9 +273,9 @@ def test_the_typescript_client_has_every_operation_and_every_answer(typescript: 
     assert len(re.findall(r"^wrong\.ts.* error ", done.stdout, re.MULTILINE)) == 3, done.stdout
 
 
-#: What a stream's data is not, and what a file is.
+#: What a stream's data is not, what a file is, and what an egg may come with.
 TYPES = """
-import { downloadJobItems, followJobLog } from './discoverybot/sdk.gen.js';
+import { deployVersion, downloadJobItems, followJobLog } from './discoverybot/sdk.gen.js';
 for await (const data of (await followJobLog({ path: { job_id: '' } })).stream) {
   // @ts-expect-error: it is no text, but an object
   data.slice(0, 9);
@@ -284,6 +284,8 @@ const { data: file } = await downloadJobItems({ path: { job_id: '' }, query: { f
 file satisfies Blob | undefined;
 // @ts-expect-error: it is no object of JSON
 file?.items;
+const body = { egg: new Blob(['egg']), requirements: 'lxml' };
+await deployVersion({ path: { project: 'shop' }, query: { version: '1' }, body });
 """
 
 

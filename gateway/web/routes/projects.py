@@ -395,8 +395,8 @@ VersionName = Annotated[
 ]
 _EGG = {
     "required": True,
+    # some generators know the first kind of content alone, and the form has all
     "content": {
-        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         "multipart/form-data": {
             "schema": {
                 "type": "object",
@@ -410,6 +410,7 @@ _EGG = {
                 },
             }
         },
+        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
     },
 }
 

@@ -90,7 +90,7 @@ test('rules, targets, runs and eggs have methods, too', async () => {
   await client.datasets.rejectRun('p', 'r1');
   await client.alertRules.update('1', { name: 'new' });
   await client.targets.get('1');
-  await client.projects.deploy('shop', new Blob(['egg']), { version: '1', wait: 60 });
+  await client.projects.deploy('shop', { egg: new Blob(['egg']), requirements: 'lxml' }, { version: '1', wait: 60 });
   assert.deepEqual(requests.map(asked), [
     'POST /datasets/p/runs/r1/accept?user_id=ada&new_normal=true',
     'POST /datasets/p/runs/r1/reject?user_id=ada',
@@ -98,7 +98,9 @@ test('rules, targets, runs and eggs have methods, too', async () => {
     'GET /targets/1',
     'POST /projects/shop/versions?version=1&wait=60',
   ]);
-  assert.equal(await requests[4].text(), 'egg');
+  const form = await requests[4].formData();
+  assert.equal(await form.get('egg').text(), 'egg');
+  assert.equal(form.get('requirements'), 'lxml');
 });
 
 test('a crawl is waited for, and its failure is an error', async () => {
