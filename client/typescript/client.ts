@@ -117,10 +117,12 @@ export class DiscoveryBot {
   constructor(baseUrl: string | URL, options: DiscoveryBotOptions = {}) {
     const { key, userId, headers, fetch: given, timeout, retries, onRetry } = options;
     this.#limits = known({ timeout, retries });
-    // a wrong URL throws here; in a call it would be taken for a gateway that is away
-    new URL(baseUrl, globalThis.location?.href);
-    const all = { ...userAgent(), ...headers, ...(key && { Authorization: `Bearer ${key}` }) };
-    const config = createConfig({ baseUrl: String(baseUrl), headers: all, responseStyle: 'data', throwOnError: true });
+    const config = createConfig({
+      baseUrl: address(baseUrl),
+      headers: sound({ ...userAgent(), ...headers, ...(key && { Authorization: `Bearer ${key}` }) }),
+      responseStyle: 'data',
+      throwOnError: true,
+    });
     const inner = createClient({ ...config, ...this.#limits, ...known({ onRetry }) });
     inner.interceptors.error.use((error, response, request) =>
       response ? errorOf(request, response, error) : error,
@@ -265,8 +267,32 @@ export class DiscoveryBot {
 // the constructor assigns all of these methods
 export interface DiscoveryBot extends Client, Resources {}
 
-/** The header with this program's name, for the gateway's log. Browsers send a name of their own, and some would ask
- * the gateway for permission to send another one. */
+/** The address of a gateway. What is none would be taken for a gateway that is away. A password in it is not repeated:
+ * messages are logged. */
+function address(given: string | URL): string {
+  const base = globalThis.location?.href;
+  const url = URL.canParse(given, base) ? new URL(given, base) : undefined;
+  if (url?.username || url?.password) throw new TypeError('baseUrl: no name or password can be in it; send `headers`');
+  if (!url || !['http:', 'https:'].includes(url.protocol) || url.search || url.hash)
+    throw new TypeError(`baseUrl: ${given} is not the address of a gateway, such as https://crawls.example.com`);
+  return String(given);
+}
+
+/** Headers that can be sent. `fetch` would say their values, which may be secret. */
+function sound(headers: Record<string, string>): Record<string, string> {
+  for (const [name, value] of Object.entries(headers)) {
+    try {
+      new Headers({ [name]: value });
+    } catch {
+      const what = name === 'Authorization' ? 'key' : `headers: ${name}`;
+      throw new TypeError(`${what}: it has characters that no header has`);
+    }
+  }
+  return headers;
+}
+
+/** Which program asks, for the gateway's log. Browsers say it themselves, and some ask the gateway for leave before
+ * they send another one. */
 function userAgent(): Record<string, string> {
   const { userAgent: runtime = '' } = globalThis.navigator ?? {};
   if (runtime.startsWith('Mozilla/')) return {};

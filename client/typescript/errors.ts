@@ -131,6 +131,15 @@ function seconds(header: string | null): number | undefined {
  * sent twice may have been carried out all the same. */
 export class GatewayUnreachableError extends DiscoveryBotError {
   override name = 'GatewayUnreachableError';
+
+  constructor(
+    message: string,
+    /** Whether the request may have been carried out; `false` where no connection was made. Browsers do not say it. */
+    readonly wasSent: boolean,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
 }
 
 /** The answer should be JSON, and is not, or it lacks what every such answer of a gateway has: it does not come from

@@ -66,10 +66,20 @@ const NOT_SENT: readonly unknown[] = [
 /** Whether the request was certainly not carried out. */
 function isNotDone(error: unknown): boolean {
   if (error instanceof ApiError) return NOT_DONE.includes(error.status);
+  return error instanceof GatewayUnreachableError && !error.wasSent;
+}
+
+/** What `fetch` says, as an error that says what was wrong first: `fetch` itself says that it failed. */
+function unreachable(origin: string, error: unknown, isBegun: boolean): GatewayUnreachableError {
+  let reason = '';
+  let wasSent = true;
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    if (NOT_SENT.includes((cause as { code?: unknown }).code)) return true;
+    const { code } = cause as { code?: unknown };
+    reason = cause.message || String(code ?? cause.name);
+    if (NOT_SENT.includes(code)) wasSent = false;
   }
-  return false;
+  const what = isBegun ? `the answer of ${origin} broke off` : `the gateway at ${origin} does not answer`;
+  return new GatewayUnreachableError(reason ? `${what}: ${reason}` : what, wasSent, { cause: error });
 }
 
 /** The limits without those that are `undefined`, so that these hide no default. */
@@ -186,6 +196,7 @@ export class Attempt {
   readonly #late = new AbortController();
   readonly #silence: number;
   #origin = '';
+  #isBegun = false;
 
   constructor(
     private readonly send: typeof fetch,
@@ -208,6 +219,7 @@ export class Attempt {
     try {
       const { send } = this; // because a browser's `fetch` must not be called as a method
       const response = await this.#heard(send(request));
+      this.#isBegun = true;
       if (response.body && response.headers.get('Content-Length') !== '0')
         return new Response(this.#watched(response.body, over), response);
       over();
@@ -222,16 +234,14 @@ export class Attempt {
   async #heard<T>(what: Promise<T>): Promise<T> {
     const stop = timer(this.#silence, () =>
       this.#late.abort(
-        new GatewayUnreachableError(`the gateway at ${this.#origin} is silent for ${this.limits.silence} seconds`),
+        new GatewayUnreachableError(`the gateway at ${this.#origin} is silent for ${this.limits.silence} seconds`, true),
       ),
     );
     const listening = new AbortController();
     try {
       return await Promise.race([what, aborted(this.signal, listening.signal)]);
     } catch (cause) {
-      const lost = () =>
-        new GatewayUnreachableError(`the gateway at ${this.#origin} does not answer, or not to the end`, { cause });
-      this.failure = this.signal.aborted ? this.signal.reason : lost();
+      this.failure = this.signal.aborted ? this.signal.reason : unreachable(this.#origin, cause, this.#isBegun);
       throw this.failure;
     } finally {
       listening.abort();

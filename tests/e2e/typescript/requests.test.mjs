@@ -219,8 +219,42 @@ test('a signal ends a request, and a pause', async () => {
   }
 });
 
+test('an error says what was wrong with the connection, and whether the request was sent', async () => {
+  const reset = () => {
+    throw new TypeError('fetch failed', { cause: Object.assign(new Error(''), { code: 'ECONNRESET' }) });
+  };
+  for (const [answer, message, wasSent] of [
+    [closed, 'the gateway at http://gateway does not answer: connect', false],
+    [reset, 'the gateway at http://gateway does not answer: ECONNRESET', true],
+    [away, 'the gateway at http://gateway does not answer: fetch failed', true],
+    [begun('{'), 'the answer of http://gateway broke off: terminated', true],
+  ]) {
+    const { client } = gateway([answer], { retries: 0 });
+    const error = await getJob({ client, path }).catch((caught) => caught);
+    assert.ok(error instanceof GatewayUnreachableError && error.cause instanceof TypeError);
+    assert.deepEqual([error.message, error.wasSent], [message, wasSent]);
+  }
+});
+
+test('what is no address of a gateway is refused at once, by its name', () => {
+  for (const url of ['crawls', 'localhost:8001', '127.0.0.1:8001', 'ftp://crawls', 'http://', '', undefined, 'http://crawls?a=1', 'http://crawls/#a']) {
+    assert.throws(() => new DiscoveryBot(url), { name: 'TypeError', message: `baseUrl: ${url} is not the address of a gateway, such as https://crawls.example.com` });
+  }
+  for (const url of ['http://crawls', 'https://crawls/proxied/', new URL('http://[::1]:8001')]) new DiscoveryBot(url);
+});
+
+test('a secret is in no error', () => {
+  for (const [url, options, message] of [
+    ['http://me:secret@crawls', {}, /^baseUrl: /],
+    ['http://crawls', { key: 'db_secret\nx' }, /^key: /],
+    ['http://crawls', { headers: { 'X-Proxy': 'secret\u2028' } }, /^headers: X-Proxy: /],
+  ]) {
+    assert.throws(() => new DiscoveryBot(url, options), (error) => error instanceof TypeError && message.test(error.message) && !String(error.stack).includes('secret'));
+  }
+  new DiscoveryBot('http://crawls', { key: 'db_of_a_file\n' });
+});
+
 test('what is wrong in a program is not taken for a gateway that is away', async () => {
-  assert.throws(() => new DiscoveryBot('crawls'), TypeError);
   const { client, asked } = gateway([json(JOB)]);
   const body = {};
   body.parameters = body; // no JSON
