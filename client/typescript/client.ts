@@ -7,6 +7,7 @@ import type * as api from './api/types.gen.js';
 import { CrawlFailedError, errorOf, NoGatewayError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
 import type { KeyedOptions, Listed } from './methods.js';
+import type { Pages } from './pages.js';
 import {
   answered,
   type CallOptions,
@@ -228,7 +229,7 @@ export class DiscoveryBot {
 
   /** Each item of a job, page by page; of a job that still runs, the items so far. A page whose answer breaks off is
    * requested again. The items may have a type of yours: `jobItems<{ url: string }>(id)`. */
-  jobItems<Item = Record<string, unknown>>(jobId: string, options: ItemsOptions = {}): AsyncGenerator<Item, void> {
+  jobItems<Item = Record<string, unknown>>(jobId: string, options: ItemsOptions = {}): Pages<Item> {
     const [query, limits] = split(options);
     return this.jobs.items<Item>(jobId, query, limits);
   }

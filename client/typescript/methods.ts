@@ -2,7 +2,7 @@
  * writes the methods themselves, from the API's description. */
 
 import type { Client } from './api/client/index.js';
-import { each, type List, type PageOf, type Row } from './pages.js';
+import { type List, type Page, type Pages, pages } from './pages.js';
 import { type CallOptions, known } from './requests.js';
 
 /** Options of a call that is carried out once, however often it is sent. */
@@ -16,12 +16,20 @@ export interface KeyedOptions extends CallOptions {
 export interface ListLimits {
   /** How many rows come at most; all if it is left out. */
   limit?: number | undefined;
-  /** How many rows are requested at a time; as many as the gateway gives if it is left out. */
+}
+
+/** How much of a list that has pages is read. */
+export interface PageLimits extends ListLimits {
+  /** How many are asked for at a time; as many as the gateway gives, if it is left out. */
   pageSize?: number | undefined;
 }
 
-/** Options of a list: the filters of its call, and how much of it is read. */
-export type Listed<Data extends { query?: object }> = Omit<NonNullable<Data['query']>, 'after' | 'limit'> & ListLimits;
+/** What a list takes: the filters of the call, and how much of it is read. */
+export type Listed<Data extends { query?: object }, Limits = PageLimits> = Omit<
+  NonNullable<Data['query']>,
+  'after' | 'limit'
+> &
+  Limits;
 
 // without types here, because the methods that `resources.mjs` writes have them
 type Call = (options: any) => Promise<unknown>;
@@ -39,14 +47,17 @@ function requestOf(client: Client, given: Given, ids: readonly string[], ...part
   return { client, path, ...sent, ...headers, ...known(limits) };
 }
 
-/** The rows of a list up to its `limit`, read in pages of `most` rows at most. */
-async function* rows<L extends List>(call: L, request: any, most: number): AsyncGenerator<Row<PageOf<L>>, void> {
+/** As many rows as are wanted, in pages of `most` at most if the call can have it in pages. */
+async function* rows(call: List, list: string, most: number | undefined, request: any): Pages<any> {
   const { limit, pageSize, ...query } = request.query ?? {};
   let left: number = limit ?? Number.POSITIVE_INFINITY;
   if (left <= 0) return;
-  for await (const row of each(call, { ...request, query: { ...query, limit: Math.min(left, pageSize ?? most) } })) {
-    yield row;
-    if (--left <= 0) return;
+  const size = most && { limit: Math.min(left, pageSize ?? most) };
+  for await (const page of pages(call, { ...request, query: { ...query, ...size } })) {
+    for (const row of (page as Page & Record<string, unknown[]>)[list] ?? []) {
+      yield row;
+      if (--left <= 0) return;
+    }
   }
 }
 
@@ -59,8 +70,8 @@ export function methodsOf(client: Client) {
     async (...given: Given): Promise<any> =>
       call(requestOf(client, given, ids, ...parts));
   const lists =
-    (call: Call, most: number, ...ids: string[]) =>
-    (...given: Given): AsyncGenerator<any, void> =>
-      rows(call as List, requestOf(client, given, ids, 'query'), most);
+    (call: Call, list: string, most: number | undefined, ...ids: string[]) =>
+    (...given: Given): Pages<any> =>
+      rows(call as List, list, most, requestOf(client, given, ids, 'query'));
   return { does: method(), asks: method('query'), sends: method('body'), both: method('body', 'query'), lists };
 }

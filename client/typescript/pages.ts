@@ -8,6 +8,9 @@ export interface Page {
   next?: string | number | null;
 }
 
+/** A list: a loop over it has each row, page after page. */
+export interface Pages<Row> extends AsyncGenerator<Row, void> {}
+
 /** A function of this package that lists something. */
 // `any`, because each of them takes other options; `Parameters` has their type
 export type List = (options: any) => Promise<Page | undefined>;

@@ -167,11 +167,11 @@ function typeOf(schema) {
   return schema.$ref ? `api.${nameOf(schema.$ref)}` : 'Record<string, unknown>';
 }
 
-/** The one array of a page that another one may follow. */
-function arrayOf(page) {
-  const { properties = {} } = resolved(page);
-  const arrays = Object.values(properties).filter(({ type }) => type === 'array');
-  return properties.next && arrays.length === 1 ? arrays[0] : undefined;
+/** The array of an answer that is a list. */
+function rowsOf({ properties = {}, required = [] }) {
+  const arrays = required.filter((name) => properties[name].type === 'array');
+  if (arrays.includes(required[0])) return required[0];
+  return required.includes('next') && arrays.length === 1 ? arrays[0] : undefined;
 }
 
 function comment(indent, { summary, description }) {
@@ -183,24 +183,28 @@ function comment(indent, { summary, description }) {
 function written(name, id) {
   const operation = operations.get(id);
   const data = `api.${pascal(id)}Data`;
-  const ids = parameters(operation, 'path').map((one) => one.name);
+  const ids = [...operation.name.matchAll(/\{(\w+)\}/g)].map(([, id]) => id);
   const path = ids.map((one) => `${camel(one)}: string`);
   const options = `options?: ${isKeyed(operation) ? 'KeyedOptions' : 'CallOptions'}`;
   const made = (how, ...more) =>
     `${how}(${[`sdk.${camel(id)}`, ...more, ...ids.map((one) => `'${one}'`)].join(', ')})`;
-  const row = arrayOf(answerOf(operation)[0]);
-  const limit = parameters(operation, 'query').find((one) => one.name === 'limit');
-  if (row && limit) {
+  const page = resolved(answerOf(operation)[0]);
+  const list = rowsOf(page);
+  const query = parameters(operation, 'query');
+  const limit = query.find((one) => one.name === 'limit');
+  if (list && (name === 'list' || (limit && page.properties.next))) {
+    const { items } = page.properties[list];
     // an object of any fields: only the caller knows the type
-    const isFree = !resolved(row.items).properties && !resolved(row.items).oneOf;
-    const declared = [...path, `given?: Listed<${data}>`, options].join(', ');
-    const rows = isFree ? 'Item' : typeOf(row.items);
+    const isFree = !resolved(items).properties && !resolved(items).oneOf;
+    const given = limit ? `Listed<${data}>` : query.length ? `Listed<${data}, ListLimits>` : 'ListLimits';
+    const declared = [...path, `given?: ${given}`, options].join(', ');
+    const rows = isFree ? 'Item' : typeOf(items);
     const generic = isFree ? '<Item = Record<string, unknown>>' : '';
-    const text = `    ${name}${generic}(${declared}): AsyncGenerator<${rows}, void>;\n`;
-    return [comment('    ', operation) + text, made('lists', Math.min(limit.schema.maximum, 1000))];
+    const text = `    ${name}${generic}(${declared}): Pages<${rows}>;\n`;
+    const most = limit ? Math.min(limit.schema.maximum, 1000) : 'undefined';
+    return [comment('    ', operation) + text, made('lists', `'${list}'`, most)];
   }
   const body = resolved(bodyOf(operation));
-  const query = parameters(operation, 'query');
   const isNeeded = !bodyOf(operation) || body.required?.length;
   const given = [];
   if (operation.requestBody) given.push(`body${isNeeded ? '' : '?'}: NonNullable<${data}['body']>`);
@@ -225,13 +229,6 @@ for (const [resource, { about, ...methods }] of Object.entries(RESOURCES)) {
 
 /** By which loops go on or end. */
 const DECIDING = ['kind', 'status', 'state', 'next'];
-
-/** The array of an answer that is a list. */
-function rowsOf({ properties, required = [] }) {
-  const arrays = required.filter((name) => properties[name].type === 'array');
-  if (arrays.includes(required[0])) return required[0];
-  return required.includes('next') && arrays.length === 1 ? arrays[0] : undefined;
-}
 
 /** What an answer must have to be one: what it is about, which comes first, and what loops go by. Not all that is
  * required: a gateway of another release may have less. */
@@ -258,7 +255,8 @@ writeFileSync(
 import type { Client } from './api/client/index.js';
 import * as sdk from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
-import { type KeyedOptions, type Listed, methodsOf } from './methods.js';
+import { type KeyedOptions, type Listed, type ListLimits, methodsOf } from './methods.js';
+import type { Pages } from './pages.js';
 import type { CallOptions } from './requests.js';
 
 /** The calls of the API about one kind of thing each. What they lack are functions that take the client. */

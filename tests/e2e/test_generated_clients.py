@@ -233,6 +233,20 @@ def _packed() -> list[Operation]:
     return [operation for operation in operations() if operation.tag != "firecrawl"]
 
 
+#: What our methods return.
+TYPED = """
+declare const bot: sdk.DiscoveryBot;
+for await (const { name } of bot.nodes.list({ limit: 3 })) name satisfies string;
+for await (const { key_id } of bot.keys.list()) key_id satisfies string;
+for await (const { rule_id } of bot.alertRules.list({ user_id: 'ada' })) rule_id satisfies string;
+for await (const { name } of bot.spiders.list({ pageSize: 3 })) name satisfies string;
+for await (const { url } of bot.jobItems<{ url: string }>('1')) url satisfies string;
+bot.jobs.list() satisfies all.Pages<all.JobSummary>;
+// @ts-expect-error: it has no pages
+bot.nodes.list({ pageSize: 3 });
+"""
+
+
 def _every_answer() -> Iterator[str]:
     """A program that does not compile where an operation is missing, or an answer is or has no type."""
     yield "import * as sdk from 'discoverybot-client';\nimport type * as all from 'discoverybot-client';\n"
@@ -240,6 +254,7 @@ def _every_answer() -> Iterator[str]:
     yield "declare const limit: number | undefined;\n"
     yield "({ timeout: limit, retries: limit }) satisfies all.CallOptions;\n"
     yield "({ timeout: limit, patience: limit }) satisfies all.FollowOptions;\n"
+    yield TYPED
     for operation in _packed():
         yield f"sdk.{operation.camel} satisfies Function;\n"
         for status, answer in operation.answers.items():

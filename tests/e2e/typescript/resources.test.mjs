@@ -5,6 +5,12 @@ import { away, gateway, json, pauses } from './gateway.mjs';
 
 const asked = (request) => `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
 
+/** What the list at each path is called. */
+const LISTS = {
+  '/jobs': 'jobs', '/schedules': 'schedules', '/datasets': 'datasets', '/endpoints': 'endpoints', '/errors': 'errors', '/alerts': 'alerts', '/alerts/rules': 'rules',
+  '/targets': 'targets', '/dead-letters': 'dead_letters', '/sites': 'sites', '/spiders': 'spiders', '/projects': 'projects', '/nodes': 'nodes', '/keys': 'keys',
+};
+
 test('a list is looped over, page by page', async () => {
   const found = gateway([json({ jobs: [{ job_id: '1' }], next: 'a' }), json({ jobs: [{ job_id: '2' }], next: null })]);
   const ids = [];
@@ -13,13 +19,27 @@ test('a list is looped over, page by page', async () => {
   assert.deepEqual(found.asked.map(asked), ['GET /jobs?status=error&limit=200', 'GET /jobs?status=error&limit=200&after=a']);
 });
 
+test('every list is a loop', async () => {
+  const { client, asked: requests } = gateway([(request) => json({ [LISTS[new URL(request.url).pathname]]: [{ n: 1 }, { n: 2 }], projects: [{ n: 1 }, { n: 2 }], missing: [], next: null })()]);
+  const lists = Object.entries(client).filter(([, methods]) => methods?.list);
+  assert.equal(lists.length, Object.keys(LISTS).length);
+  for (const [, methods] of lists) {
+    const found = [];
+    for await (const { n } of methods.list()) found.push(n);
+    for await (const { n } of methods.list({ limit: 1 })) found.push(n);
+    assert.deepEqual(found, [1, 2, 1]);
+  }
+  // these have no pages
+  assert.deepEqual(requests.map(asked).filter((one) => one.includes('keys') || one.includes('nodes')), ['GET /nodes', 'GET /nodes', 'GET /keys', 'GET /keys']);
+});
+
 test('a thing is named by its id, and a query or a body follows', async () => {
   const { client, asked: requests } = gateway([json({ job_id: '1', schedule_id: '2', kind: 'job', status: 'running', state: 'active', keys: [] })]);
   await client.jobs.get('a/b', { wait: 3 });
   await client.jobs.pause('1');
   await client.schedules.create({ spider: 'seo', interval: '@daily' });
   await client.schedules.update('2', { interval: '@hourly' });
-  await client.keys.list();
+  await client.keys.list().next();
   assert.deepEqual(requests.map(asked), ['GET /jobs/a%2Fb?wait=3', 'POST /jobs/1/pause', 'POST /schedules', 'PATCH /schedules/2', 'GET /keys']);
   assert.deepEqual(await requests[3].json(), { interval: '@hourly' });
 });
