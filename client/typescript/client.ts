@@ -6,7 +6,7 @@ import { createCrawl, getJob, listDatasetChanges } from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
 import { CrawlFailedError, errorOf, NoGatewayError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
-import type { KeyedOptions, Listed } from './methods.js';
+import { type Exported, type Format, type KeyedOptions, type Listed, split } from './methods.js';
 import type { Pages } from './pages.js';
 import {
   answered,
@@ -56,21 +56,20 @@ export interface FollowOptions extends StreamOptions {
 }
 
 type ItemsQuery = Listed<api.ListJobItemsData>;
-type FileQuery = Omit<NonNullable<api.DownloadJobItemsData['query']>, 'format'>;
 
 /** Which items are listed, and for how long. */
 export interface ItemsOptions extends ItemsQuery, CallOptions {}
 
 /** Which items are saved, and for how long. */
-export interface ExportOptions extends FileQuery, CallOptions {}
+export interface ExportOptions extends Exported<api.DownloadJobItemsData> {}
 
 type ChangesQuery = Omit<NonNullable<api.ListDatasetChangesData['query']>, 'limit' | 'wait'>;
 
 /** Which changes are followed, and for how long. */
 export interface ChangesOptions extends ChangesQuery, Omit<StreamOptions, 'after'> {}
 
-/** The formats in which a job's items can be saved. */
-export type ItemsFormat = NonNullable<NonNullable<api.DownloadJobItemsData['query']>['format']>;
+/** As what a job's items are saved. */
+export type ItemsFormat = Format<api.DownloadJobItemsData>;
 
 interface Events {
   log: api.LogLineData;
@@ -240,15 +239,7 @@ export class DiscoveryBot {
     format: ItemsFormat,
     options: ExportOptions = {},
   ): Promise<ReadableStream<Uint8Array>> {
-    const [query, limits] = split(options);
-    return this.get<{ 200: ReadableStream<Uint8Array> }, unknown, true, 'data'>({
-      url: '/jobs/{job_id}/items/download',
-      path: { job_id: jobId },
-      query: { ...query, format },
-      parseAs: 'stream',
-      silence: LONG_SILENCE,
-      ...limits,
-    });
+    return this.jobs.exportItems(jobId, format, options);
   }
 
   /** Cancels a job, or a schedule by its id. A running job ends within seconds. A job that has ended otherwise is an
@@ -329,18 +320,19 @@ function segments(url: string, path: Record<string, unknown> = {}): Record<strin
 /** Sends a request until it is answered, or may not be sent again. */
 async function sent(inner: Client, asked: RequestOptions, send: typeof fetch): Promise<unknown> {
   const name = `${asked.method} ${asked.url}`;
-  const { again, has, rows } = CALLS[name] ?? {};
+  const { again, has, rows, reads } = CALLS[name] ?? {};
   const isPersistent = name === CANCEL || again === 'key';
   const own = known(asked);
   const limits = { ...DEFAULTS, ...(isPersistent && PERSISTENT), ...inner.getConfig(), ...own };
-  const { parseAs, query, retries, fetch = send } = limits;
-  // a stream is read for as long as it goes on
+  const { query, retries, fetch = send } = limits;
+  const parseAs = own.parseAs ?? reads ?? 'auto';
+  // it is read for as long as it goes on
   const timeout = own.timeout ?? (parseAs === 'stream' ? Number.POSITIVE_INFINITY : limits.timeout);
-  const silence = limits.silence ?? SILENCE + Number(query?.wait ?? 0);
-  // no call of the API is redirected: a redirect leads to a login, or comes from a wrong address
+  const silence = limits.silence ?? (reads === 'blob' ? LONG_SILENCE : SILENCE) + Number(query?.wait ?? 0);
+  // no call of the API is answered elsewhere: a redirect leads to a login, or away from a wrong address
   const redirect = asked.url.startsWith(PAGES) ? 'follow' : 'manual';
   const answer = await answered<unknown>(
-    (attempt) => inner.request({ redirect, ...asked, signal: attempt.signal, fetch: attempt.fetch }),
+    (attempt) => inner.request({ redirect, ...asked, parseAs, signal: attempt.signal, fetch: attempt.fetch }),
     fetch,
     { ...limits, timeout, retries, silence },
   );
@@ -348,14 +340,9 @@ async function sent(inner: Client, asked: RequestOptions, send: typeof fetch): P
   return has && !own.parseAs ? record(answer, name, has, rows) : answer;
 }
 
-function isPage(response: Response): boolean {
-  return response.headers.get('Content-Type')?.startsWith('text/html') ?? false;
-}
-
-/** Options of a call, split into those for the query and the limits. */
-function split<Asked extends CallOptions>(asked: Asked): [Omit<Asked, keyof CallOptions>, CallOptions] {
-  const { timeout, retries, signal, ...query } = asked;
-  return [query, known({ timeout, retries, signal })];
+/** Whether it is a page for people. A page that a crawl has saved is an attachment. */
+function isPage({ headers }: Response): boolean {
+  return Boolean(headers.get('Content-Type')?.startsWith('text/html')) && !headers.has('Content-Disposition');
 }
 
 /** Not `randomUUID`, which browsers have only in pages over https. */

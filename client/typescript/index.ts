@@ -27,7 +27,7 @@ export {
 export { each, type List, type Page, type PageOf, type Pages, pages, type Row } from './pages.js';
 export type { CallOptions, RequestLimits, Retry } from './requests.js';
 export type { StreamOptions } from './events.js';
-export type { KeyedOptions, Listed, ListLimits, PageLimits } from './methods.js';
+export type { Exported, Format, KeyedOptions, Listed, ListLimits, PageLimits } from './methods.js';
 export type { Resources } from './resources.js';
 export { VERSION } from './version.js';
 export * from './webhooks.js';

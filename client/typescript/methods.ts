@@ -31,7 +31,13 @@ export type Listed<Data extends { query?: object }, Limits = PageLimits> = Omit<
 > &
   Limits;
 
-// without types here, because the methods that `resources.mjs` writes have them
+/** As what something is saved. */
+export type Format<Data extends { query?: { format?: unknown } }> = NonNullable<NonNullable<Data['query']>['format']>;
+
+/** What a file takes: which rows and columns it has, and the limits of its call. */
+export type Exported<Data extends { query?: object }> = Omit<NonNullable<Data['query']>, 'format'> & CallOptions;
+
+// the methods that `resources.mjs` writes have the types
 type Call = (options: any) => Promise<unknown>;
 type Given = readonly any[];
 
@@ -45,6 +51,12 @@ function requestOf(client: Client, given: Given, ids: readonly string[], ...part
   const { idempotencyKey, ...limits }: KeyedOptions = values[0] ?? {};
   const headers = idempotencyKey === undefined ? {} : { headers: { 'Idempotency-Key': idempotencyKey } };
   return { client, path, ...sent, ...headers, ...known(limits) };
+}
+
+/** What goes into the query, and what does not. */
+export function split<Asked extends CallOptions>(asked: Asked): [Omit<Asked, keyof CallOptions>, CallOptions] {
+  const { timeout, retries, signal, ...query } = asked;
+  return [query, known({ timeout, retries, signal })];
 }
 
 /** As many rows as are wanted, in pages of `most` at most if the call can have it in pages. */
@@ -73,5 +85,14 @@ export function methodsOf(client: Client) {
     (call: Call, list: string, most: number | undefined, ...ids: string[]) =>
     (...given: Given): Pages<any> =>
       rows(call as List, list, most, requestOf(client, given, ids, 'query'));
-  return { does: method(), asks: method('query'), sends: method('body'), both: method('body', 'query'), lists };
+  const saves =
+    (call: Call, hasFormat: boolean, ...ids: string[]) =>
+    async (...given: Given): Promise<any> => {
+      const named = given.slice(0, ids.length);
+      const [format, options = {}] = hasFormat ? given.slice(ids.length) : [undefined, given[ids.length]];
+      const [query, limits] = split(options);
+      const request = requestOf(client, [...named, { ...query, format }, limits], ids, 'query');
+      return call({ ...request, parseAs: 'stream' });
+    };
+  return { does: method(), asks: method('query'), sends: method('body'), both: method('body', 'query'), lists, saves };
 }

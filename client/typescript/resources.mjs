@@ -17,9 +17,13 @@ const RESOURCES = {
     retry: 'retry_job',
     delete: 'delete_job',
     items: 'list_job_items',
+    exportItems: 'download_job_items',
     logLines: 'get_job_log_lines',
+    exportLog: 'download_job_log',
     requests: 'list_job_requests',
+    exportRequests: 'download_job_requests',
     files: 'list_job_files',
+    readFile: 'get_job_file',
     errors: 'list_job_error_groups',
     differences: 'get_item_differences',
     timeline: 'get_job_timeline',
@@ -37,6 +41,7 @@ const RESOURCES = {
     preview: 'preview_schedule',
     history: 'list_schedule_history',
     items: 'list_schedule_items',
+    exportItems: 'download_schedule_items',
   },
   datasets: {
     about: 'What is known of the items of many runs.',
@@ -46,7 +51,9 @@ const RESOURCES = {
     update: 'update_dataset',
     delete: 'delete_dataset',
     items: 'list_dataset_items',
+    exportItems: 'download_dataset_items',
     changes: 'list_dataset_changes',
+    exportChanges: 'download_dataset_changes',
     runs: 'list_dataset_runs',
     health: 'get_dataset_health',
     run: 'get_dataset_run',
@@ -161,6 +168,14 @@ function answerOf(operation) {
   return done.map(([, { content }]) => content?.['application/json']?.schema);
 }
 
+/** How an answer is read that is no JSON: by its type, a file would be a text, an object or a `Blob`. */
+function readAs(operation) {
+  const done = Object.entries(operation.responses).filter(([status]) => status.startsWith('2'));
+  const schemas = done.flatMap(([, { content = {} }]) => Object.values(content).map(({ schema }) => schema));
+  if (!schemas.length || !schemas.every(({ type }) => type === 'string')) return undefined;
+  return schemas.every(({ format }) => format === 'binary') ? 'blob' : 'text';
+}
+
 function typeOf(schema) {
   if (!schema) return 'void';
   if (schema.oneOf) return schema.oneOf.map(typeOf).join(' | ');
@@ -188,9 +203,15 @@ function written(name, id) {
   const options = `options?: ${isKeyed(operation) ? 'KeyedOptions' : 'CallOptions'}`;
   const made = (how, ...more) =>
     `${how}(${[`sdk.${camel(id)}`, ...more, ...ids.map((one) => `'${one}'`)].join(', ')})`;
+  const query = parameters(operation, 'query');
+  if (readAs(operation)) {
+    const format = query.find((one) => one.name === 'format');
+    const declared = [...path, ...(format ? [`format: Format<${data}>`] : []), `options?: Exported<${data}>`].join(', ');
+    const text = `    ${name}(${declared}): Promise<ReadableStream<Uint8Array>>;\n`;
+    return [comment('    ', operation) + text, made('saves', Boolean(format))];
+  }
   const page = resolved(answerOf(operation)[0]);
   const list = rowsOf(page);
-  const query = parameters(operation, 'query');
   const limit = query.find((one) => one.name === 'limit');
   if (list && (name === 'list' || (limit && page.properties.next))) {
     const { items } = page.properties[list];
@@ -245,7 +266,8 @@ function essentials(operation) {
 const calls = [...operations.values()]
   .map((operation) => {
     const again = isKeyed(operation) ? 'key' : REPEATABLE.includes(operation.operationId) ? 'safe' : undefined;
-    return [operation.name, { user: placeOfUser(operation), again, ...essentials(operation) }];
+    const facts = { user: placeOfUser(operation), again, reads: readAs(operation), ...essentials(operation) };
+    return [operation.name, facts];
   })
   .filter(([, facts]) => Object.values(facts).some((fact) => fact !== undefined));
 
@@ -255,7 +277,7 @@ writeFileSync(
 import type { Client } from './api/client/index.js';
 import * as sdk from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
-import { type KeyedOptions, type Listed, type ListLimits, methodsOf } from './methods.js';
+import { type Exported, type Format, type KeyedOptions, type Listed, type ListLimits, methodsOf } from './methods.js';
 import type { Pages } from './pages.js';
 import type { CallOptions } from './requests.js';
 
@@ -264,7 +286,7 @@ export interface Resources {
 ${declared}}
 
 export function resources(client: Client): Resources {
-  const { does, asks, sends, both, lists } = methodsOf(client);
+  const { does, asks, sends, both, lists, saves } = methodsOf(client);
   return {
 ${made}  };
 }
@@ -274,6 +296,8 @@ interface Call {
   user?: 'query' | 'body' | 'filter';
   /** Why it may be sent twice: with an idempotency key, or because a second one changes nothing more. */
   again?: 'key' | 'safe';
+  /** How the answer is read that is no JSON. */
+  reads?: 'blob' | 'text';
   /** What the object has that is the answer; without it, the answer is none. */
   has?: readonly string[];
   /** Its list. */

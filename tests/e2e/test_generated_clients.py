@@ -241,6 +241,10 @@ for await (const { key_id } of bot.keys.list()) key_id satisfies string;
 for await (const { rule_id } of bot.alertRules.list({ user_id: 'ada' })) rule_id satisfies string;
 for await (const { name } of bot.spiders.list({ pageSize: 3 })) name satisfies string;
 for await (const { url } of bot.jobItems<{ url: string }>('1')) url satisfies string;
+(await sdk.downloadDatasetItems({ client: bot, path: { name: 'p' }, query: { format: 'csv' } })) satisfies Blob;
+(await bot.datasets.exportChanges('p', 'csv', { since: 3, timeout: 9 })) satisfies ReadableStream<Uint8Array>;
+// @ts-expect-error: requests are no tables for spreadsheets
+bot.jobs.exportRequests('1', 'xlsx');
 bot.jobs.list() satisfies all.Pages<all.JobSummary>;
 // @ts-expect-error: it has no pages
 bot.nodes.list({ pageSize: 3 });

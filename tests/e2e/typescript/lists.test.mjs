@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { each, followJobs, GatewayUnreachableError, getJobLogLines, InvalidAnswerError, listDatasetChanges, listJobs, listSpiders, pages, TimeoutError } from 'discoverybot-client';
+import { downloadDatasetChanges, downloadDatasetItems, downloadJobItems, downloadJobLog, downloadJobRequests, each, followJobs, GatewayUnreachableError, getJobFile, getJobLogLines, InvalidAnswerError, listDatasetChanges, listJobs, listSpiders, pages, TimeoutError } from 'discoverybot-client';
 import { away, begun, events, gateway, json, refused } from './gateway.mjs';
 
 const all = async (rows) => {
@@ -55,6 +55,42 @@ test('items are read as a file, byte by byte', async () => {
   assert.equal(new TextDecoder().decode((await reader.read()).value), 'url\nhttp://one\n');
   await reader.cancel();
   assert.deepEqual(queries(asked), ['?fields=url&format=csv']);
+});
+
+test('all that is saved as a file has a method', async () => {
+  const { client, asked } = gateway([() => new Response('a\n1\n', { headers: { 'Content-Type': 'text/csv' } })], { userId: 'ada' });
+  for (const file of [
+    client.jobs.exportItems('1', 'csv', { fields: 'a' }),
+    client.jobs.exportRequests('1', 'csv', { failed: true }),
+    client.jobs.exportLog('1', 'text', { level: 'ERROR' }),
+    client.jobs.readFile('1', 'a/b.csv', { attempt: 2 }),
+    client.schedules.exportItems('2', 'csv', { timeout: 100 }),
+    client.datasets.exportItems('p', 'csv', { bom: true, retries: 0 }),
+    client.datasets.exportChanges('p', 'csv', { since: 3 }),
+  ]) assert.equal(await new Response(await file).text(), 'a\n1\n');
+  assert.deepEqual(asked.map(({ url }) => url.slice('http://gateway'.length)), [
+    '/jobs/1/items/download?fields=a&format=csv',
+    '/jobs/1/requests/download?failed=true&format=csv',
+    '/jobs/1/logs/download?level=ERROR&format=text',
+    '/jobs/1/files/a%2Fb.csv?attempt=2',
+    '/schedules/2/items/download?format=csv',
+    '/datasets/p/items/download?user_id=ada&bom=true&format=csv',
+    '/datasets/p/changes/download?user_id=ada&since=3&format=csv',
+  ]);
+});
+
+test('a file is what its function says, whatever is in it', async () => {
+  const path = { name: 'p', job_id: '1' };
+  for (const type of ['text/csv', 'application/json', 'application/x-ndjson', 'text/html; charset=utf-8']) {
+    const headers = { 'Content-Type': type, 'Content-Disposition': 'attachment' };
+    const { client } = gateway([() => new Response('{"n": 1}', { headers })]);
+    for (const download of [downloadDatasetItems, downloadDatasetChanges, downloadJobItems, downloadJobRequests, getJobFile]) {
+      const file = await download({ client, path });
+      assert.ok(file instanceof Blob, type);
+      assert.equal(await file.text(), '{"n": 1}');
+    }
+    assert.equal(await downloadJobLog({ client, path }), '{"n": 1}');
+  }
 });
 
 test('a log goes on after its last line, and ends', async () => {
