@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.jobs.job import FINAL_STATUSES, JobStatus
 from gateway.web.agents.answer_text import TEXT_BYTES, Fence, cost, seen, shortened, within
-from gateway.web.agents.tool import ToolArguments, tool
+from gateway.web.agents.tool_registry import ToolArguments, tool
 from gateway.web.inner_calls import InnerCalls
 from gateway.web.routes.jobs import LONGEST_WAIT
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from gateway.web.agents.answer_text import Fence, lines_within, seen
 from gateway.web.agents.crawl_tools import MOST_LISTED, Cursor, JobId, ListLimit
-from gateway.web.agents.tool import ToolArguments, tool
+from gateway.web.agents.tool_registry import ToolArguments, tool
 from gateway.web.inner_calls import InnerCalls
 
 _USUAL_ITEMS = 5

@@ -19,7 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from gateway.errors import DiscoveryBotError
 from gateway.web.agents import crawl_tools, result_tools
 from gateway.web.agents.answer_text import MOST_BYTES, seen
-from gateway.web.agents.tool import TOOLS, AgentTool
+from gateway.web.agents.tool_registry import TOOLS, AgentTool
 from gateway.web.guard import MAX_BODY
 from gateway.web.inner_calls import InnerCalls, RefusedCallError
 

@@ -1,4 +1,4 @@
-"""What a tool is: a function of its arguments, with a model of these and of its answer."""
+"""The registry of tools: each is a function of its arguments, with a model of these and of its answer."""
 
 from __future__ import annotations
 
