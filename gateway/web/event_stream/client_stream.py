@@ -1,4 +1,4 @@
-"""The event stream of one client: which parts of a job's log it is sent, and in which order."""
+"""What one client is sent, and in which order: a job with its log (`Reader`), or many jobs (`Overview`)."""
 
 from __future__ import annotations
 
