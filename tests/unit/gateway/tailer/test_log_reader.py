@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gateway.contract.log_line import MAX_LINE, split_entries
 from gateway.logs.store import count_lines
+from gateway.tailer.log_shipping import LogPiece, read_chunk, read_piece
 from gateway.tailer.outbox import LogPosition
-from gateway.tailer.shipping import LogPiece, read_chunk, read_piece
 
 HEAD = b"2027-06-01T09:00:01.250Z [a] "
 lines = st.lists(st.sampled_from([HEAD + b"INFO: x", HEAD + b"WARNING: y" * 9, b"  traceback", b"", b"\xff" * 40]))
