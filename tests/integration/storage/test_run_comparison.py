@@ -9,7 +9,7 @@ import pytest
 from pymongo.database import Database
 from stores import REAL_BACKENDS
 
-from gateway.datasets import comparing
+from gateway.datasets import run_comparison
 from gateway.datasets.fold_plan import RunItems
 from gateway.datasets.run_comparison import ComparedItems, ItemComparing, ItemsKey
 from gateway.items.items import Item, ItemStore
@@ -79,7 +79,7 @@ def test_as_many_as_wanted_are_shown_of_each_kind(items: ItemStore) -> None:
 
 
 def test_of_many_items_the_first_ones_are_compared(items: ItemStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "MOST_COMPARED", 3)
+    monkeypatch.setattr(run_comparison, "MOST_COMPARED", 3)
     found = compared(items, [page(number) for number in range(4)], [page(number) for number in range(3)])
     assert (found.before.read, found.before.is_whole, found.now.is_whole) == (3, False, True)
     ticks = count(step=2)
