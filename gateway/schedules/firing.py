@@ -90,6 +90,8 @@ class Promotion:
     _waker: Waker
     _targets: TargetMarks | None = None
     _clock: Clock = utc_now
+    #: Schedules that cannot be written, so that each is logged once and not at each tick.
+    _unwritable: set[str] = field(init=False, factory=set)
 
     def settle(self, jobs: Iterable[Job], known: Mapping[str, Schedule] | None = None) -> Settled:
         """Promote or remove these held jobs. `known`: the schedules as read before the jobs were inserted; they are
@@ -154,7 +156,9 @@ class Promotion:
                 return coming, others
         except UnwritableError as error:
             # their occurrences stay held: these are late, and no others
-            log.warning("schedules_not_advanced", error=str(error))
+            if not self._unwritable.issuperset(error.schedule_ids):
+                log.warning("schedules_not_advanced", error=str(error))
+            self._unwritable.update(error.schedule_ids)
             coming = [one for one in coming if one.schedule_id not in error.schedule_ids]
         return [], [*coming, *others]
 

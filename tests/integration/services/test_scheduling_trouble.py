@@ -52,10 +52,12 @@ def test_a_schedule_that_cannot_be_written_keeps_no_other_from_firing(works: Clo
     # the document has no room for a further field, so it cannot be noted that the schedule has run
     padding = "x" * ((16 << 20) - len(BSON.encode(document)) - 40)
     works.database["schedules"].update_one({"_id": bad.id}, {"$set": {"padding": padding}})
-    for _ in range(2):
-        report = works.beat.tick()
-        works.at(SECOND)
+    with capture_logs() as logs:
+        for _ in range(2):
+            report = works.beat.tick()
+            works.at(SECOND)
     assert (len(works.runs(good)), report.due_left) == (1, 1)
+    assert [entry["event"] for entry in logs if entry["log_level"] != "info"] == ["schedules_not_advanced"]
     works.database["schedules"].update_one({"_id": bad.id}, {"$unset": {"padding": ""}})
     works.beat.tick()
     assert len(works.runs(bad)) == 1
