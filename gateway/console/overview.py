@@ -65,7 +65,7 @@ async def overview(request: Request, parts: Parts, caller: Called) -> Response:
 async def _held(parts: GatewayParts, caller: Caller) -> list[DatasetView]:
     """The datasets with runs on which somebody has to decide."""
     if caller.projects:
-        # datasets are not kept by project
+        # such a caller cannot decide
         return []
     try:
         return await parts.threads.run(_with_held, parts, caller)
