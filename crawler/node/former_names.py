@@ -14,7 +14,6 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -100,7 +99,6 @@ def _bring_back_scrapys() -> None:
         _lend(module, {former: getattr(module, now) for former, now in today.items()})
     # last, so that it is asked only for what is not there any more
     sys.meta_path.append(_FormerModules())
-    _call_from_settings()
 
 
 def _lend(module: ModuleType, names: Mapping[str, Any]) -> None:
@@ -215,31 +213,3 @@ _REMADE: dict[str, Callable[[], dict[str, Any]]] = {
     "scrapy.log": _log,
     "scrapy.utils.reqser": _reqser,
 }
-
-
-# --- a method that Scrapy calls no more
-
-
-def _call_from_settings() -> None:
-    """Let components that have `from_settings()` and no `from_crawler()` be built with it. Until 2.13 Scrapy did so;
-    since then it calls their constructors without the settings.
-    """
-    import scrapy.utils.misc  # noqa: PLC0415 - the process of a listing has not imported it yet
-
-    theirs = getattr(scrapy.utils.misc, "build_from_crawler", None)  # before 2.12 it has another name
-    if theirs is None:
-        return
-
-    @wraps(theirs)
-    def build_from_crawler(objcls: Any, crawler: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if hasattr(objcls, "from_crawler") or not hasattr(objcls, "from_settings"):
-            return theirs(objcls, crawler, *args, **kwargs)
-        logging.getLogger("crawler.node.runner").info(
-            "%s has from_settings() and no from_crawler(): it is called as Scrapy used to", objcls.__qualname__
-        )
-        return objcls.from_settings(crawler.settings, *args, **kwargs)
-
-    # others have imported it by its name
-    for module in [*sys.modules.values()]:
-        if isinstance(module, ModuleType) and vars(module).get("build_from_crawler") is theirs:
-            vars(module)["build_from_crawler"] = build_from_crawler

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from crawler.node import former_names, locales, project_files
+from crawler.node import former_names, former_ways, locales, project_files
 from gateway.contract.outbox import read_file
 from gateway.contract.reasons import Reason
 
@@ -231,6 +231,7 @@ def activate(path: Path) -> UnpackedEgg:
     egg = read_egg(path)
     leave_working_directory()
     former_names.bring_back()
+    former_ways.bring_back()
     project_files.open_from(path)
     locales.make_missing()
     sys.path.append(str(path))

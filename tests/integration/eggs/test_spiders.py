@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from eggs import egg, source
 from sites.server import Site
 
 from .conftest import Crawl, EggNode
@@ -106,3 +107,48 @@ def test_a_plain_scrapyd_job_runs_as_ever_with_our_add_on(
     node.wait_for(lambda: log.exists() and "Spider closed" in log.read_text())
     assert "DiscoveryBot" in log.read_text()
     assert "RemoteControl" not in log.read_text()
+
+
+#: As `scrapy startproject` wrote it until 2.13, and as the tutorials for databases have it.
+OF_SCRAPY_1 = """
+class Marks:
+    def process_spider_output(self, response, result, spider):
+        for one in result:
+            yield {**one, "spider": spider.name}
+
+class Saves:
+    def __init__(self, name):
+        self.name = name
+
+    @classmethod
+    def from_settings(cls, settings):
+        return cls(settings["BOT_NAME"])
+
+    def process_item(self, item, spider):
+        return {**item, "bot": self.name}
+"""
+OF_SCRAPY_1_SETTINGS = """
+SPIDER_MODULES = ['early.spiders']
+SPIDER_MIDDLEWARES = {'early.parts.Marks': 543}
+ITEM_PIPELINES = {'early.parts.Saves': 300}
+BOT_NAME = 'early bot'
+"""
+OF_SCRAPY_1_SPIDER = """
+from scrapy.spider import BaseSpider
+from scrapy.conf import settings
+from scrapy.loader.processors import TakeFirst
+
+class Early(BaseSpider):
+    name = "early"
+
+    def parse(self, response):
+        yield {"set": settings["BOT_NAME"], "first": TakeFirst()(["a", "b"])}
+"""
+
+
+def test_a_project_of_scrapy_1_finds_what_it_knows_and_is_called_as_it_expects(node: EggNode, site: Site) -> None:
+    parts = {"settings": OF_SCRAPY_1_SETTINGS, "spiders": OF_SCRAPY_1_SPIDER, "parts": OF_SCRAPY_1}
+    answer = node.deploy("early", "1.0", egg(source("early", **parts)))
+    assert answer["status"] == "ok", answer
+    ended = node.ended(node.run("early", project="early", start_urls=[site.url]))
+    assert ended.items == [{"set": "early bot", "first": "a", "spider": "early", "bot": "early bot"}], ended.log

@@ -98,35 +98,6 @@ def test_what_is_called_in_another_way_today_is_called_as_before() -> None:
     assert "said twice\nwhy\nValueError: a reason" in said
 
 
-def test_a_component_with_from_settings_alone_is_built_with_it() -> None:
-    said = said_by("""
-        from scrapy.pipelines import ItemPipelineManager
-        from scrapy.utils.test import get_crawler
-
-        class Old:
-            def __init__(self, name):
-                print("named", name)
-
-            @classmethod
-            def from_settings(cls, settings):
-                return cls(settings["BOT_NAME"])
-
-        class New(Old):
-            @classmethod
-            def from_crawler(cls, crawler):
-                return cls("anew")
-
-        class Plain:
-            def __init__(self):
-                print("plain")
-
-        ItemPipelineManager.from_crawler(
-            get_crawler(settings_dict={"BOT_NAME": "a bot", "ITEM_PIPELINES": {Old: 1, New: 2, Plain: 3}})
-        )
-    """)
-    assert said.startswith("named a bot\nnamed anew\nplain\n")
-
-
 def test_pymysql_stands_in_for_mysqldb_where_only_that_is_installed(tmp_path: Path) -> None:
     (tmp_path / "pymysql").mkdir()
     (tmp_path / "pymysql/__init__.py").write_text("from pymysql import cursors\nthreadsafety = 1\n")
