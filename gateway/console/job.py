@@ -99,17 +99,18 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         return RedirectResponse(Viewer.of(request).link(f"/console/schedules/{job_id}"))
     named = parts[AttemptStore].complete(named)
     advised, viewer = advice(named), Viewer.of(request)
+    detail = JobDetail.of(named, queue_position(named, parts, viewer.caller))
     return page(
         request,
         f"job/{name}.html",
-        job=JobDetail.of(named, queue_position(named, parts, viewer.caller)),
+        job=detail,
         may=_possible(named),
         story=story(named, parts.clock()),
         no_log=no_log(named),
         parameters=parameters(named.spec),
         start_urls=start_urls(named.spec),
         now=parts.clock(),
-        advice=advised and _for_viewer(advised, named, parts, viewer),
+        advice=advised and _for_viewer(advised, named, detail.queue_position, parts, viewer),
         flags=flags_of([job_id], parts, viewer.caller).get(job_id, []) if named.spec.dataset else [],
         is_over=named.is_final and named.settled is not False,
         places=_places(named, advised, viewer) if advised else {},
@@ -119,10 +120,10 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
     )
 
 
-def _for_viewer(advised: Advice, job: Job, parts: GatewayParts, viewer: Viewer) -> Advice:
+def _for_viewer(advised: Advice, job: Job, place: int | None, parts: GatewayParts, viewer: Viewer) -> Advice:
     """The advice with what the viewer can do about it: who is no admin asks one. For a job that waits for a slot it
-    says who has the slots. Not for those who may see only some projects, because it would reveal how many jobs others
-    have.
+    says who has the slots, and when it is this job's turn. Not for those who may see only some projects, because it
+    would reveal how many jobs others have.
     """
     if not viewer.may(Scope.ADMIN):
         advised = advised._replace(steps=tuple(map(_asking, advised.steps)))
@@ -138,10 +139,15 @@ def _for_viewer(advised: Advice, job: Job, parts: GatewayParts, viewer: Viewer) 
         # there would be nothing to see
         steps = (Remedy("Wait for one of these jobs to end"), *advised.steps[1:])
         advised = advised._replace(steps=steps)
+    turn = "" if place is None else " This job is next." if place == 1 else f" {_ahead(place - 1)} before it."
     if not slots:
-        return advised
+        return advised._replace(what=f"{advised.what}{turn}")
     whose = "" if seen else " None of them is yours."
-    return advised._replace(what=f"{advised.what} {used} of {slots} crawls run now.{whose}")
+    return advised._replace(what=f"{advised.what} {used} of {slots} crawls run now.{whose}{turn}")
+
+
+def _ahead(number: int) -> str:
+    return "1 waiting job starts" if number == 1 else f"{number:,} waiting jobs start"
 
 
 def _asking(step: Remedy) -> Remedy:

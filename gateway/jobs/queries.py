@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import chain
@@ -518,10 +518,12 @@ class JobQueries:
         """
         return self._whole(self._list({**_same(job), **_DECIDED}, limit))
 
-    def queue_position(self, job: Job) -> int | None:
-        """The job's place in the queue; 1 for the job that starts next. It is computed as if users took turns: of
-        each other user, as many jobs are ahead as of the job's own user, and perhaps one more. `None` for a job that
-        does not wait, or that waits for the end of another job.
+    def queue_position(self, job: Job, running: Callable[[], Mapping[str, int]]) -> int | None:
+        """The job's place in the queue; 1 for the job that starts next. The user with the fewest crawls starts next,
+        so a job of another user is ahead if this user will have fewer crawls when it starts than the job's own user
+        when the job starts; or as many, and the other job is due earlier. `running` returns how many crawls each user
+        has running. It is computed as if none of them ended, because nobody knows which ends first. `None` for a job
+        that does not wait, or that waits for the end of another job.
 
         Counting stops at `MAX_QUEUE_POSITION` places and at `MAX_USERS` users.
         """
@@ -531,8 +533,14 @@ class JobQueries:
         rank: datetime = stored.get("rank") or job.queue_place()["rank"]
         mine = {**FREE_TO_START, "user_id": job.user_id, "rank": {"$lt": rank}}
         before = self._jobs.count_documents(mine, limit=MAX_QUEUE_POSITION)
-        others = sum(self._first_jobs(user, before, rank) for user in self._waiting_users(job.user_id))
-        return min(before + others, MAX_QUEUE_POSITION) + 1
+        have = running()
+        crawls = have.get(job.user_id, 0) + before
+        others = (
+            self._first_jobs(user, crawls - have.get(user, 0), rank)
+            for user in self._waiting_users(job.user_id)
+            if have.get(user, 0) <= crawls
+        )
+        return min(before + sum(others), MAX_QUEUE_POSITION) + 1
 
     def _waiting_users(self, but: str) -> Iterator[str]:
         """Users with waiting jobs, in the order of their ids. Each takes one query, however many jobs the

@@ -146,7 +146,7 @@ class Forecasts:
             configured = configured_projects(self._projects, nodes)
             choice = NodeChoice(nodes, self._clock(), self._dead_after, configured)
             reason = why_waits(job.user_id, choice.reason(needs), self._fair.full())
-            position = self._queries.queue_position(job)
+            position = self._queries.queue_position(job, self._fair.running)
         node = choice.place(needs) if reason is None else None
         return ForecastPlace(node.id if node else None, reason, position)
 

@@ -114,7 +114,9 @@ class JobRecord(Record):
     room. `site_busy`, `previous_run`: it waits for the end of another run.
     """
     queue_position: int | None
-    """1 goes next, as users take turns. Only for pending jobs that do not wait for another run."""
+    """1 goes next: the user with the fewest running crawls has the next turn. Only for pending jobs that do
+    not wait for another run.
+    """
     not_before: datetime | None
     """The job does not start before this time; only for pending jobs."""
     next_run: datetime | None
@@ -1439,7 +1441,9 @@ class JobSummary(Record):
     room. `site_busy`, `previous_run`: it waits for the end of another run.
     """
     queue_position: int | None
-    """1 goes next, as users take turns. Only for pending jobs that do not wait for another run."""
+    """1 goes next: the user with the fewest running crawls has the next turn. Only for pending jobs that do
+    not wait for another run.
+    """
     not_before: datetime | None
     """The job does not start before this time; only for pending jobs."""
     next_run: datetime | None

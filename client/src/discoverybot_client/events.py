@@ -504,7 +504,9 @@ class JobStatusFields(TypedDict, total=False):
     room. `site_busy`, `previous_run`: it waits for the end of another run.
     """
     queue_position: Required[int | None]
-    """1 goes next, as users take turns. Only for pending jobs that do not wait for another run."""
+    """1 goes next: the user with the fewest running crawls has the next turn. Only for pending jobs that do
+    not wait for another run.
+    """
     not_before: Required[str | None]
     """The job does not start before this time; only for pending jobs."""
     next_run: Required[str | None]
@@ -578,7 +580,9 @@ class ScheduleStatusFields(TypedDict, total=False):
     room. `site_busy`, `previous_run`: it waits for the end of another run.
     """
     queue_position: Required[int | None]
-    """1 goes next, as users take turns. Only for pending jobs that do not wait for another run."""
+    """1 goes next: the user with the fewest running crawls has the next turn. Only for pending jobs that do
+    not wait for another run.
+    """
     not_before: Required[str | None]
     """The job does not start before this time; only for pending jobs."""
     next_run: Required[str | None]

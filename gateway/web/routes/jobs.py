@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.access.keys import Caller, Scope
 from gateway.clock import truncate
+from gateway.dispatch.fair_queue import FairQueue
 from gateway.errors import ConflictError, InvalidRequestError, ScopeMissingError
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.bulk import Asked, BulkActs
@@ -227,7 +228,7 @@ def queue_position(job: Job, parts: GatewayParts, caller: Caller) -> int | None:
     """The job's place in the queue. `None` also if the caller may see only some projects, because the place would
     reveal how many jobs others have.
     """
-    return None if caller.projects else parts[JobQueries].queue_position(job)
+    return None if caller.projects else parts[JobQueries].queue_position(job, parts[FairQueue].running)
 
 
 async def _wait(job_id: str, query: WaitQuery, parts: GatewayParts) -> None:

@@ -62,7 +62,8 @@ class StandingView(BaseModel):
         "have no room. `site_busy`, `previous_run`: it waits for the end of another run."
     )
     queue_position: int | None = Field(
-        description="1 goes next, as users take turns. Only for pending jobs that do not wait for another run."
+        description="1 goes next: the user with the fewest running crawls has the next turn. Only for pending jobs "
+        "that do not wait for another run."
     )
     not_before: Timestamp | None = Field(
         description="The job does not start before this time; only for pending jobs."

@@ -184,7 +184,7 @@ def test_the_queue_is_by_priority_then_age(database: Documents) -> None:
     urgent = keep(database, priority=5)
     ended = keep(database, age=9, status=JobStatus.FINISHED, live_key=None)
     queries = JobQueries(database)
-    assert [queries.queue_position(job) for job in (urgent, early, late, ended)] == [1, 2, 3, None]
+    assert [queries.queue_position(job, dict) for job in (urgent, early, late, ended)] == [1, 2, 3, None]
     assert queries.oldest_waiting() == early.created_at
     counted = [queries.in_status(status) for status in (JobStatus.PENDING, JobStatus.FINISHED, JobStatus.RUNNING)]
     assert counted == [3, 1, 0]

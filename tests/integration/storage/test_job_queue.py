@@ -17,7 +17,8 @@ from gateway.jobs.job import Assignment, Job, WaitingReason
 from gateway.jobs.queries import JobQueries, JobSweeps
 from gateway.jobs.queue import Capacity, JobQueue
 from gateway.jobs.store import JobStore
-from gateway.nodes.holds import HoldStore
+from gateway.nodes.holds import HoldStore, Wish
+from gateway.nodes.node import user_resource
 
 #: mongomock does not follow the bulk writes of PyMongo.
 pytestmark = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)
@@ -139,8 +140,37 @@ def test_users_who_wait_take_turns_also_in_the_count(database: Documents) -> Non
     mine = [make_job(user_id="ada", created_at=now + timedelta(seconds=n)) for n in range(2)]
     keep(database, [*crowd, *mine, make_job(user_id="bob", blocked=True), make_job(user_id="zoe")])
     queries = JobQueries(database)
-    assert [queries.queue_position(job) for job in mine] == [2, 5]
-    assert [queries.queue_position(job) for job in crowd] == [1, 4, 6, 7, 8]
+    assert [queries.queue_position(job, dict) for job in mine] == [2, 5]
+    assert [queries.queue_position(job, dict) for job in crowd] == [1, 4, 6, 7, 8]
+
+
+def test_a_user_with_fewer_running_crawls_is_before_those_with_more_in_the_count(database: Documents) -> None:
+    now = utc_now()
+    crowd = [make_job(user_id="bob", created_at=now - timedelta(minutes=9 - n)) for n in range(2)]
+    mine = [make_job(user_id="ada", created_at=now + timedelta(seconds=n)) for n in range(3)]
+    keep(database, [*crowd, *mine])
+    queries = JobQueries(database)
+
+    def places(**running: int) -> list[int | None]:
+        return [queries.queue_position(job, lambda: running) for job in (*crowd, *mine)]
+
+    assert places(bob=2) == [3, 5, 1, 2, 4]
+    assert places(bob=9) == [4, 5, 1, 2, 3]
+    assert places(bob=1, ada=1, carl=7) == places() == [1, 3, 2, 4, 5]
+
+
+def test_the_count_is_the_order_in_which_the_queue_starts_them(database: Documents, queue: JobQueue) -> None:
+    now = utc_now()
+    waiting = [make_job(user_id=user, created_at=now + timedelta(seconds=n)) for n, user in enumerate("bbbaaaac")]
+    keep(database, waiting)
+    fair = FairQueue(queue, HoldStore(database))
+    HoldStore(database).take([Wish(user_resource(user), f"{number}-1") for number, user in enumerate("bba")], "token")
+    places = {JobQueries(database).queue_position(job, fair.running): job.id for job in waiting}
+    selection, started = fair.look(), list[str]()
+    while candidate := selection.next(Capacity()):
+        selection.started(candidate)
+        started.append(candidate.job_id)
+    assert [places[place] for place in range(1, 9)] == started
 
 
 def test_a_job_says_why_it_waits_and_says_it_once(database: Documents, queue: JobQueue) -> None:

@@ -326,7 +326,7 @@ def test_a_place_in_the_queue_is_counted_by_keys_and_reads_one_job_of_each_user(
     asked.finds.clear()
     asked.counts.clear()
     try:
-        assert queries.queue_position(waiting[-1]) == len(waiting)
+        assert queries.queue_position(waiting[-1], dict) == len(waiting)
     finally:
         database["jobs"].delete_many({"user_id": {"$in": users}})
     # the job itself, each user, and that there are no more
