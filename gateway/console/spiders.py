@@ -54,11 +54,17 @@ class Bar(NamedTuple):
     items: float
 
 
+JobIdText = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+
+
 class SpiderPageQuery(QueryModel):
     #: The figures cover this many days.
     days: Literal["30", "90"] = "30"
     #: The field coverage is that of this schedule's runs.
-    schedule_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
+    schedule_id: JobIdText | None = None
+    #: The page says since which run this field has been as it is in this run.
+    field: Annotated[str, Field(max_length=1000)] | None = None
+    job_id: JobIdText | None = None
     user_id: UserId | None = None
 
 
@@ -94,7 +100,7 @@ def spider_page(
         width=SHOWN * _STEP,
         height=_HEIGHT,
         days=query.days,
-        schedule_id=query.schedule_id,
+        coverage_of={"schedule_id": query.schedule_id, "field": query.field, "job_id": query.job_id},
         history=history,
         total=history.total,
         pictures=pictures(history),
@@ -114,6 +120,28 @@ class CoverageRow(NamedTuple):
     is_first: bool
 
 
+class CoverageQuery(SpiderFieldsQuery):
+    field: Annotated[str, Field(max_length=1000)] | None = None
+    job_id: JobIdText | None = None
+
+
+class SharedRun(NamedTuple):
+    """A run, and how full a field is in it."""
+
+    run: SpiderRunView
+    share: float
+
+
+class FieldStory(NamedTuple):
+    """Since which run a field has been as it is in a run, and which run ended that."""
+
+    name: str
+    now: SharedRun
+    since: SpiderRunView
+    before: SharedRun | None
+    after: SharedRun | None
+
+
 class CoverageBar(NamedTuple):
     run: SpiderRunView
     x: int
@@ -129,17 +157,19 @@ def coverage(
     project: AnyProjectName,
     spider: SpiderName,
     *,
-    query: Annotated[SpiderFieldsQuery, Query()],
+    query: Annotated[CoverageQuery, Query()],
     parts: Parts,
     caller: Called,
 ) -> Response:
     """The part of the page with the fields. It is loaded separately, because the first count takes seconds."""
-    found = get_spider_fields(project, spider, query, parts, caller)
+    asked = SpiderFieldsQuery(**query.model_dump(exclude={"field", "job_id"}))
+    found = get_spider_fields(project, spider, asked, parts, caller)
     return page(
         request,
         "spiders/coverage.html",
         found=found,
         asked=query,
+        story=_story(found, query),
         rows=_rows(found),
         version=_version(project, found, parts),
         width=len(found.runs) * _STEP,
@@ -155,6 +185,24 @@ class ProjectVersion(NamedTuple):
     #: The version to which a rollback leads.
     previous: str | None
     last: str | None
+
+
+#: Shares that differ by no more than this are taken for the same.
+_SAME = 0.05
+
+
+def _story(found: SpiderFieldsView, asked: CoverageQuery) -> FieldStory | None:
+    """`None` also if the run is not among the compared ones."""
+    shares = next((one.shares for one in found.fields if one.name == asked.field), [])
+    known = [SharedRun(run, share) for run, share in zip(found.runs, shares, strict=False) if share is not None]
+    place = next((place for place, one in enumerate(known) if one.run.job_id == asked.job_id), None)
+    if asked.field is None or place is None:
+        return None
+    now, first = known[place], place
+    while first and known[first - 1].share <= now.share + _SAME:
+        first -= 1
+    after = next((one for one in known[place + 1 :] if one.share > now.share + _SAME), None)
+    return FieldStory(asked.field, now, known[first].run, known[first - 1] if first else None, after)
 
 
 def _version(project: str, found: SpiderFieldsView, parts: GatewayParts) -> ProjectVersion:

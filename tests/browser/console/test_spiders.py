@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from browser.console.platform import HOSTILE, Console
@@ -67,16 +68,20 @@ async def test_how_the_runs_of_a_spider_went_is_seen_at_a_glance(
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def with_prices(console: Console, day: int, version: str, price: int | None) -> None:
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+    job = run(console, day, JobStatus.FINISHED, 40, version=version, spider="faded")
+    console.database["jobs"].update_one(
+        {"_id": job}, {"$set": {"attempt": 1, "attempts": {"1": attempt.model_dump(exclude_none=True)}}}
+    )
+    rows = [{"url": f"http://shop.example/sale/{one}", "price": price} for one in range(4)]
+    console.items.insert([Item(job, 1, end, row) for end, row in enumerate(rows, start=1)])
+
+
 def faded(console: Console) -> None:
     """Three runs of a spider; the last one has a new version, and finds no price."""
     for day, version, price in ((3, "1.9", 5), (2, "1.9", 5), (1, "2.0", None)):
-        attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
-        job = run(console, day, JobStatus.FINISHED, 40, version=version, spider="faded")
-        console.database["jobs"].update_one(
-            {"_id": job}, {"$set": {"attempt": 1, "attempts": {"1": attempt.model_dump(exclude_none=True)}}}
-        )
-        rows = [{"url": f"http://shop.example/sale/{one}", "price": price} for one in range(4)]
-        console.items.insert([Item(job, 1, end, row) for end, row in enumerate(rows, start=1)])
+        with_prices(console, day, version, price)
     infos = [SpiderInfo(project="shop", name="faded", version=version) for version in ("1.9", "2.0")]
     SpiderStore(console.database).publish("shops", infos)
 
@@ -116,6 +121,19 @@ async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_p
         await rows.nth(1).get_by_role("link", name="a field lost values").click()
         lost = tab.page.locator(".job-standing .badge", has_text="price")
         await expect(lost).to_have_text("price: filled in 0 % of items, before 100 %")
+        await axe(tab)
+        # the answer is at the top of the page to which the question leads, also after a good run
+        with_prices(console, 0, "1.9", 5)
+        await lost.click()
+        await tab.page.get_by_role("link", name="Since which run? price").click()
+        answer = tab.page.locator("#unusual").get_by_role("status")
+        await expect(answer).to_contain_text(
+            re.compile(r"price lost values in run \w{8} \(1 d ago, version 2\.0\): 0 %")
+        )
+        await expect(answer).to_contain_text(
+            re.compile(r"the run before, \w{8} \(2 d ago, version 1\.9\), 100 % had it")
+        )
+        await expect(answer).to_contain_text("It has values again since run")
         await axe(tab)
 
 
