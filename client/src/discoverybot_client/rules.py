@@ -51,6 +51,9 @@ _DOUBLINGS = 20
 SILENCE = 45.0
 #: Seconds for a gateway that never was there.
 _FIRST_PATIENCE = 60.0
+#: Who waits at the gateway and is answered in less than so many seconds was not kept waiting; and the longest pause
+#: before such a request is sent again.
+_AT_ONCE, _LONGEST_LOOK = 1.0, 5.0
 #: Maximum seconds for which one request waits for the end of a job, and additional seconds for its answer.
 WAIT_SLICE, GRACE = 30, 10.0
 
@@ -138,6 +141,26 @@ class Patience:
         if left <= 0 or (error.retry_after or 0.0) > left:
             raise error
         return min(pause, left)
+
+
+class Pace:
+    """How soon a loop that lets the gateway wait for news asks again: at once, but after a pause, which grows, if an
+    answer without news came at once, as that of a cache between them does.
+    """
+
+    def __init__(self, retries: Retries) -> None:
+        self._retries = retries
+        self._asked = time.monotonic()
+        self._in_vain = 0
+
+    def asks(self) -> None:
+        """The request is sent now."""
+        self._asked = time.monotonic()
+
+    def pause(self, *, is_news: bool = False) -> float:
+        """Seconds until the next request, after an answer with news or without."""
+        self._in_vain = 0 if is_news or time.monotonic() - self._asked >= _AT_ONCE else self._in_vain + 1
+        return min(_LONGEST_LOOK, self._retries.pause(self._in_vain)) if self._in_vain else 0.0
 
 
 def segment(name: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
@@ -414,6 +415,35 @@ def test_a_wait_for_a_gateway_that_is_away_asks_now_and_then(away: Answer, monke
         with pytest.raises(WaitTimeoutError):
             job.wait(0)
         assert len(server.asked) == 2, "it has asked once"
+
+
+def test_a_wait_that_is_answered_at_once_asks_now_and_then() -> None:
+    """A cache before the gateway answers so, and many stand-ins of tests do."""
+    with client_of(whole(JOB)) as (client, server):
+        job = client.job(JOB["job_id"])
+        with pytest.raises(WaitTimeoutError):
+            job.wait(0.5)
+        assert len(server.asked) < 15
+
+
+async def test_who_follows_changes_asks_now_and_then_if_there_are_none() -> None:
+    nothing_new = whole({"changes": [], "next": 3, "pending": 0})
+    with stand_in(whole({"name": "prices", "user_id": "ada"}), nothing_new) as server:
+        async with AsyncClient(server.url) as client:
+            feed = (await client.datasets.get("prices")).changes(since=3, follow=True)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(aiter(feed)), 0.5)
+        assert len(server.asked) < 15
+
+
+def test_a_wait_for_a_run_holds_its_time_also_if_nobody_answers() -> None:
+    ended = whole({**JOB, "status": "finished"})
+    dataset_found = whole({"name": "pages", "user_id": "ada"})
+    with client_of(dataset_found, ended, silent, timeout=600) as (client, server):
+        dataset = client.datasets.get("pages")
+        with pytest.raises(WaitTimeoutError, match="has no run of job"):
+            dataset.wait_for(JOB["job_id"], 0.3)
+        assert len(server.asked) == 3
 
 
 def test_a_crawl_that_nobody_takes_is_given_up_in_time() -> None:

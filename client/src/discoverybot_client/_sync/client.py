@@ -30,11 +30,11 @@ from discoverybot_client.answers import (
     SpiderRecord,
 )
 from discoverybot_client.deploying import Built, build_egg, text_of
-from discoverybot_client.errors import ApiError, DiscoveryBotError
+from discoverybot_client.errors import ApiError, DiscoveryBotError, NoGatewayError
 from discoverybot_client.events import ManyJobsEvent
 from discoverybot_client.params import AuditFilters, CrawlFields, JobCountFilters, JobFilters, SpiderFilters
 from discoverybot_client.records import NEW_JOB, Event
-from discoverybot_client.rules import Address, Deadline, Retries, Verify, given, idempotent, order, segment
+from discoverybot_client.rules import Address, Deadline, Pace, Retries, Verify, given, idempotent, order, segment
 
 from .event_stream import events
 from .jobs import Job
@@ -232,6 +232,8 @@ class Client:
             report = _added(report, told)
             if told.get("next") is None or told.get("stopped"):
                 return BulkReport(report)
+            if told["next"] == body.get("after"):
+                raise NoGatewayError(f"the jobs after {told['next']!r} are the same again")
             body["after"] = told["next"]
 
     def events(self, *job_ids: str, patience: float | None = None) -> Generator[ManyJobsEvent, None, None]:
@@ -292,8 +294,10 @@ class Client:
         files = {"egg": ("project.egg", content)}
         if built.requirements is not None:
             files["requirements"] = ("requirements.txt", built.requirements.encode())
+        pace = Pace(self._transport.retries)
         # the gateway stores the egg once nodes have installed its requirements: repeat it then
         while True:
+            pace.asks()
             told: dict[str, Any] = self._transport.call(
                 "POST",
                 f"/projects/{segment(built.project)}/versions",
@@ -305,6 +309,8 @@ class Client:
             if "dependencies_url" not in told:
                 return told
             self._until_installed(told["dependencies_url"], deadline)
+            if pause := pace.pause():
+                time.sleep(deadline.within(pause))
 
     def _until_installed(self, url: str, deadline: Deadline) -> None:
         """Wait until no node is installing, or until the gateway does not know, such as after a node's restart."""

@@ -39,7 +39,7 @@ from discoverybot_client.params import (
     ResendFields,
 )
 from discoverybot_client.records import FINAL, NEW_JOB, Event, LogLine
-from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, comma_separated, given, segment, sent
+from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, Pace, comma_separated, given, segment, sent
 
 from .bound import Bound
 from .event_stream import events
@@ -102,20 +102,22 @@ class Job(Bound, JobRecord):
         if timeout == 0 and not self.has_ended:
             with suppress(*AWAY):
                 self._take(self._transport.call("GET", self._path()))
-        deadline, failures = Deadline(timeout), 0
+        deadline, pace, failures = Deadline(timeout), Pace(self._transport.retries), 0
         while not self.has_ended:
             left = deadline.left()
             if left == 0:
                 raise WaitTimeoutError(f"job {self.id} has not ended within {timeout:.3g} seconds", self)
             seconds = WAIT_SLICE if left is None else max(1, min(WAIT_SLICE, int(left)))
             limit = Deadline(deadline.within(seconds + GRACE), seconds + GRACE)
+            pace.asks()
             try:
                 self._take(self._transport.call("GET", self._path(), params={"wait": seconds}, deadline=limit))
-                failures = 0
+                failures, pause = 0, pace.pause(is_news=self.has_ended)
             except AWAY as error:
                 # it is asked again until the time is over, however few retries a call has
                 failures += 1
                 pause = self._transport.retries.pause(failures, error.retry_after)
+            if pause:
                 time.sleep(deadline.within(pause))
         return self
 

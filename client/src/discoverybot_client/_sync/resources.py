@@ -40,6 +40,7 @@ from discoverybot_client.rules import (
     AWAY,
     GRACE,
     Deadline,
+    Pace,
     Patience,
     comma_separated,
     given,
@@ -197,14 +198,19 @@ class Changes:
         self.cursor: int | str = since
 
     def __iter__(self) -> Iterator[Change]:
+        pace = Pace(self._transport.retries)
         while True:
+            pace.asks()
             page = self._next_page()
+            pause = pace.pause(is_news=bool(page["changes"]))
             for change in page["changes"]:
                 yield Change(change)
                 self.cursor = change["seq"]
             self.cursor = page["next"]
             if not (page["pending"] or self._follow):
                 return
+            if pause:
+                time.sleep(pause)
 
     def _next_page(self) -> dict[str, Any]:
         """The next page; who follows waits for a gateway that is away."""
@@ -314,12 +320,14 @@ class Dataset(Bound, DatasetRecord):
         `WaitTimeoutError` after that.
         """
         waited = job if isinstance(job, Job) else Job({"job_id": job}, self._transport)
-        deadline = Deadline(timeout)
+        deadline, place = Deadline(timeout), self._path(f"/runs/{segment(waited.id)}")
         waited.wait(timeout)
         while True:
             # until its items are compared there is no such run
+            limit = Deadline(deadline.within(self._transport.timeout))
             with suppress(NotFoundError, *AWAY):
-                run = self.run(waited.id)
+                told = self._transport.call("GET", place, params=self._user(), deadline=limit)
+                run = DatasetRun(told, self._transport, self)
                 if run.state not in _UNDECIDED:
                     return run
             if deadline.is_over():
