@@ -30,7 +30,7 @@ from gateway.jobs.run_days import RunDays, RunSubject, RunTotals
 from gateway.projects.versions import VersionStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
-from gateway.signals import announcing, deliveries, endpoints, item_batches
+from gateway.signals import announcing, delivery_store, endpoints, item_batches
 from gateway.signals.delivering import DELAYS, Webhooks
 from gateway.signals.delivery_store import Delivery, DeliveryState
 from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, EndpointFormat, secret_name
@@ -503,7 +503,7 @@ def test_what_it_was_not_told_while_it_was_paused_is_sent_on_request(platform: P
 
 
 def test_thousands_are_called_again_at_one_request(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliveries, "AGAIN_AT_ONCE", 2)
+    monkeypatch.setattr(delivery_store, "AGAIN_AT_ONCE", 2)
     endpoint = make(platform, "http://a.example/", paused=True)
     for _ in range(5):
         end(platform)

@@ -14,7 +14,7 @@ import pytest
 from jobs import make_job
 
 from gateway.clock import utc_now
-from gateway.items import tables
+from gateway.items import table_files
 from gateway.items.items import Item, ItemStore
 from gateway.items.table_files import TABLES
 from gateway.jobs.job import Attempt, Job, JobStatus
@@ -238,7 +238,7 @@ def test_more_rows_than_a_sheet_has_are_refused_at_once(
 def test_without_the_extra_parquet_is_refused(
     gateway: httpx2.Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "find_spec", lambda _: None)
+    monkeypatch.setattr(table_files, "find_spec", lambda _: None)
     refused = gateway.get(f"/jobs/{job.id}/items?format=parquet")
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "extra_missing")
 

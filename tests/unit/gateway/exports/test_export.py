@@ -5,7 +5,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway.errors import ExportPlaceError, ExtraMissingError
 from gateway.exports.export import ExportOrder, ExportPlaces, Exports, ExportWhat
-from gateway.items import tables
+from gateway.items import table_files
 
 
 def order(to: str, form: str = "parquet", **more: str) -> ExportOrder:
@@ -95,7 +95,7 @@ def test_without_a_root_there_are_no_exports() -> None:
 
 
 def test_a_format_that_cannot_be_written_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "find_spec", lambda _: None)
+    monkeypatch.setattr(table_files, "find_spec", lambda _: None)
     with pytest.raises(ExtraMissingError) as refused:
         PLACES.require("ann", (order("x"),))
     assert refused.value.field == "exports.0.format"

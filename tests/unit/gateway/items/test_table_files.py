@@ -17,7 +17,7 @@ import pytest
 from forms import full_or_short
 
 from gateway.errors import ExtraMissingError, NoRoomError, TableTooLargeError, TooManyRowsError
-from gateway.items import tables
+from gateway.items import table_files
 from gateway.items.table_files import CUT, TABLES, TableFile, TableSpace, write_table
 
 ROWS: list[dict[str, Any]] = [
@@ -160,7 +160,7 @@ def test_what_differs_too_much_is_text_in_parquet_and_nothing_is_lost(space: Tab
 
 
 def test_rows_come_in_groups_and_in_their_order(space: TableSpace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_GROUP_ROWS", 1000)
+    monkeypatch.setattr(table_files, "_GROUP_ROWS", 1000)
     file = pq.ParquetFile(io.BytesIO(made("parquet", [{"n": number} for number in range(2_600)], space)))
     assert [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)] == [1000, 1000, 600]
     assert file.read()["n"].to_pylist() == [*range(2_600)]
@@ -178,7 +178,7 @@ def test_no_rows_and_empty_rows_are_a_table_too(rows: list[Any], space: TableSpa
 def test_parquet_without_its_extra_is_refused_with_its_name(
     space: TableSpace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "find_spec", lambda _: None)
+    monkeypatch.setattr(table_files, "find_spec", lambda _: None)
     with pytest.raises(ExtraMissingError, match=r"discoverybot\[parquet\]") as refused:
         TableFile("parquet", space)
     assert (refused.value.code, refused.value.detail["extra"]) == ("extra_missing", "parquet")
