@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from crawler.node import project_files, projects
-from crawler.node.missing_modules import OF_PYTHON_2, advice_on_missing, undeclared
+from crawler.node.missing_modules import OF_PYTHON_2, advice_on_missing, inside, undeclared
 from gateway.contract.param_formats import RESERVED_PARAMS
 from gateway.contract.reasons import Reason
 from gateway.contract.requirements import OLDEST_SCRAPY
@@ -156,7 +156,9 @@ def _is_of_python_2(error: BaseException, egg: projects.UnpackedEgg) -> bool:
     """
     if isinstance(error, ImportError):
         missing = error.name or ""
-        return missing in OF_PYTHON_2 or (missing.startswith("scrapy.") and _code_of_python_2(egg) is not None)
+        # Python 2 finds modules beside the one that imports them
+        is_doubtful = missing.startswith("scrapy.") or inside(missing, egg) is not None
+        return missing in OF_PYTHON_2 or (is_doubtful and _code_of_python_2(egg) is not None)
     if isinstance(error, NameError):
         return error.name in _NAMES_OF_PYTHON_2
     return isinstance(error, SyntaxError) and bool(_SYNTAX_OF_PYTHON_2.search(error.msg))
@@ -185,6 +187,8 @@ def _advice(error: BaseException, egg: projects.UnpackedEgg) -> str:
     if missing in egg.packages:
         is_gone = isinstance(error, ModuleNotFoundError)
         return ". The egg lacks it: look at packages in its setup.py" if is_gone else ""
+    if missing not in OF_PYTHON_2 and _is_of_python_2(error, egg):
+        return _ADVICE_ON_PYTHON_2.format(f" ({_code_of_python_2(egg)})")
     if find_spec(missing) is None:
         return advice_on_missing(missing, egg)
     return _advice_on_version(error, missing, egg)
@@ -199,8 +203,6 @@ def _advice_on_code(error: BaseException, egg: projects.UnpackedEgg) -> str:
 
 
 def _advice_on_version(error: ImportError, missing: str, egg: projects.UnpackedEgg) -> str:
-    if _is_of_python_2(error, egg):
-        return _ADVICE_ON_PYTHON_2.format(f" ({_code_of_python_2(egg)})")
     with suppress(PackageNotFoundError):
         return f". {_wrong_version(error, missing, egg)}"
     return _ADVICE_ON_PYTHON if missing in sys.stdlib_module_names else ""

@@ -111,8 +111,8 @@ def advice_on_missing(missing: str, egg: UnpackedEgg) -> str:
         return f". {missing} was a module of Python 2, for which the project is written: crawls need Python 3"
     if (place := _elsewhere(egg).get(missing)) is not None:
         return f". It is the project's own ({place}) and not in the egg: have git track it, beside scrapy.cfg"
-    if inside := _inside(missing, egg):
-        return f". It is the project's own: import it as {inside}"
+    if place := inside(missing, egg):
+        return f". It is the project's own: import it as {place}"
     return (
         f". Add {distribution_of(missing)} to the project's requirements (requirements.txt, pyproject.toml …), which "
         "`discoverybot deploy` sends, or put it into the egg (scrapyd-deploy --include-dependencies); if it is a "
@@ -123,7 +123,7 @@ def advice_on_missing(missing: str, egg: UnpackedEgg) -> str:
 
 def undeclared(missing: str, egg: UnpackedEgg) -> str | None:
     """The well-known distribution that surely has `missing`; `None` for any other module, and for the egg's own."""
-    is_own = missing in _elsewhere(egg) or _inside(missing, egg) is not None
+    is_own = missing in _elsewhere(egg) or inside(missing, egg) is not None
     return None if is_own else _WELL_KNOWN.get(missing)
 
 
@@ -142,7 +142,7 @@ def _elsewhere(egg: UnpackedEgg) -> dict[str, str]:
     return {}
 
 
-def _inside(module: str, egg: UnpackedEgg) -> str | None:
+def inside(module: str, egg: UnpackedEgg) -> str | None:
     """The module's full name in the egg if it is inside a package there."""
     found = [*egg.path.glob(f"*/**/{module}.py"), *egg.path.glob(f"*/**/{module}/__init__.py")]
     names = (".".join(path.relative_to(egg.path).with_suffix("").parts) for path in sorted(found))
@@ -159,7 +159,7 @@ def _also_missing(missing: str, egg: UnpackedEgg) -> str:
     """The other modules that the project imports and the node lacks, so that the user learns of all at once."""
     imported = {name.decode() for path in egg.path.rglob("*.py") for name in _IMPORT.findall(path.read_bytes())}
     there = {missing, *egg.packages, *sys.stdlib_module_names, *_elsewhere(egg), *OF_PYTHON_2}
-    names = sorted(name for name in imported - there if find_spec(name) is None and not _inside(name, egg))
+    names = sorted(name for name in imported - there if find_spec(name) is None and not inside(name, egg))
     more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
     named = ", ".join(map(distribution_of, names[:_NAMED]))
     are = "is" if len(names) == 1 else "are"

@@ -215,12 +215,14 @@ def test_a_library_that_needs_another_version_of_a_third_is_named(tmp_path: Path
         ("reload(sys)\n", "", "python_missing"),
         ("from scrapy.project import crawler\n", "print 'x'\n", "python_missing"),
         ("from scrapy.project import crawler\n", "print('x')\n", "not_importable"),
+        ("import beside\n", "print 'x'\n", "python_missing"),
+        ("import beside\n", "print('x')\n", "not_importable"),
         ("import gone_long_ago\n", "print 'x'\n", "not_importable"),
         ("open('words.txt')\n", "print 'x'\n", "not_importable"),
     ],
 )
 def test_what_only_python_2_can_run_lacks_a_python(tmp_path: Path, spiders: str, more: str, reason: str) -> None:
-    answer = listed(tmp_path, {"shop/settings.py": SETTINGS, "shop/spiders.py": spiders, "shop/more.py": more})
+    answer = listed(tmp_path, {"shop/settings.py": SETTINGS, "shop/spiders.py": spiders, "shop/beside.py": more})
     assert answer["reason"] == reason, answer
     assert ("Python 2" in answer["problem"]) == (reason == "python_missing")
     assert not answer.get("is_outdated") or reason == "not_importable"
