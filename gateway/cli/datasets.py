@@ -69,8 +69,8 @@ def _path(name: str, further: str = "") -> str:
 
 #: Why a run is not complete, so that it removes no items.
 _WHY_INCOMPLETE = {
-    "not_finished": "some pages failed, so what is missing is not taken for removed",
-    "items_lost": "some items were lost, so what is missing is not taken for removed",
+    "not_finished": "some pages failed",
+    "items_lost": "some items were lost",
     "own_limit": "its own limit ended it before it had seen all",
     "seen_skipped": "it skipped pages that it had seen before",
     "ended_early": "it ended before it had seen all",
@@ -81,15 +81,37 @@ def _runs(answer: Record, _: Record) -> RecordTable | None:
     if not answer["runs"]:
         err.print("no runs match, or there are none so far")
         return None
+    _say_incomplete(answer["runs"][0])
     return new_table(
         "RUN job_id:id, STATE state, 3STARTED started_at:time, >NEW new, >CHANGED changed, >REMOVED removed, "
         "1>SAME same, 2COMPLETE complete, *WHY why",
         answer["runs"],
         state=lambda run: Text(run["state"], style=_STATE_STYLES.get(run["state"], "")),
         complete=lambda run: "no" if run["incomplete"] else "yes",
-        why=lambda run: run["message"] or _WHY_INCOMPLETE.get(run["incomplete"], run["incomplete"] or ""),
+        why=lambda run: run["message"] or _why_incomplete(run),
         **{name: _count(name) for name in ("new", "changed", "removed", "same")},
     )
+
+
+def _why_incomplete(run: Record) -> str:
+    return run.get("incomplete_message") or _WHY_INCOMPLETE.get(run["incomplete"], run["incomplete"] or "")
+
+
+def _say_incomplete(run: Record | None) -> None:
+    """Say of the last run what it means that it is not complete, and what to do."""
+    if run is None or not run["incomplete"] or run["state"] != "published":
+        return
+    err.print(
+        f"run {run['job_id'][:8]} is not complete: {_why_incomplete(run)}. So nothing that it has not found counts "
+        "as removed, and nothing is learned from it",
+        soft_wrap=True,
+    )
+    if run["incomplete"] == "not_finished":
+        todo = f"`{program()} datasets set NAME --may-fail URL` for a page that has no items and leads to none"
+        err.print(
+            f"to do: mend what failed (`{program()} requests {run['job_id'][:8]} --failed`), or {todo}",
+            soft_wrap=True,
+        )
 
 
 def _count(name: str) -> Any:
@@ -98,6 +120,7 @@ def _count(name: str) -> Any:
 
 def _health(answer: Record, _: Record) -> RecordTable | None:
     err.print(f"{answer['stage']}: {counted(answer['runs'], 'complete run')} so far")
+    _say_incomplete(answer.get("run"))
     if not answer["measures"]:
         return None
     return new_table(
@@ -172,6 +195,13 @@ _EXPORT_WORDS = {"to", "format", "what"}
         option("confirm_removed", "Remove an item after this many complete runs without it.", kind=int),
         option("drop_guard", "Hold a run that would remove more than this share: 0 to 1.", kind=float),
         option("empty_values", "Texts that count as empty; '' for none.", metavar="'N/A,-'"),
+        option(
+            "may_fail",
+            "A page that may fail, as it has no items: a run without it is complete. Repeat it for several: they "
+            "replace all. '' for none.",
+            kind=list[str],
+            metavar="URL",
+        ),
         option("item_schema", "A JSON Schema that each item has to fit; '' for none.", metavar="JSON|@FILE"),
         option(
             "exports",
@@ -191,11 +221,13 @@ def set_dataset(
 ) -> None:
     """Set options of a dataset; it is made if it does not exist."""
     lists = {name: _split(options.pop(name)) for name in ("key", "ignore", "empty_values")}
-    item_schema, exports = options.pop("item_schema"), options.pop("exports")
+    item_schema, exports, may_fail = (options.pop(name) for name in ("item_schema", "exports", "may_fail"))
     if item_schema is not None:
         options["item_schema"] = read_object("item-schema", item_schema) if item_schema else {}
     if exports:
         options["exports"] = [_export(one) for one in exports if one]
+    if may_fail:
+        options["may_fail"] = [one for one in may_fail if one]
     api, body = Api(gateway_url(url)), given(**lists, **options)
     if not (body or defaults):
         raise typer.BadParameter("there is nothing to set: give at least one option")

@@ -217,6 +217,9 @@ FieldPath = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00
 # as in `Statuses`, what is a tuple here is a list in JSON and BSON
 FieldPaths = Annotated[tuple[FieldPath, ...], Field(max_length=20, strict=False)]
 EmptyValues = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=50, strict=False)]
+PageUrls = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=2000)], ...], Field(max_length=50, strict=False)
+]
 
 
 class DatasetOptions(BaseModel, extra="forbid", frozen=True, strict=True):
@@ -244,6 +247,12 @@ class DatasetOptions(BaseModel, extra="forbid", frozen=True, strict=True):
     )
     empty_values: EmptyValues | None = Field(
         default=None, description="Texts that count as empty, such as `N/A`, besides null and blank."
+    )
+    may_fail: PageUrls | None = Field(
+        default=None,
+        description="Addresses of pages that may fail, because they have no items and lead to none: a run is "
+        "complete if nothing else failed, and not more than ten pages.",
+        examples=[["https://shop.example/broken"]],
     )
 
 

@@ -48,6 +48,8 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
     confirm_removed: int = DEFAULT_CONFIRM
     drop_guard: float = DEFAULT_DROP_GUARD
     empty_values: tuple[str, ...] = ()
+    #: The addresses of pages whose failure does not make a run incomplete.
+    may_fail: tuple[str, ...] = ()
     #: The JSON Schema that each item has to fit, as text; empty if there is none.
     item_schema: str = ""
     #: The files that are written after each published run.
@@ -307,6 +309,10 @@ class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     ended_at: datetime
     #: Why the run removes no items; absent for a complete run.
     incomplete: Incomplete | None = None
+    #: What kept it from being complete, in words.
+    incomplete_message: str | None = None
+    #: The pages that failed, if the run is complete because they may fail.
+    excused: list[str] = Field(default_factory=list)
     counts: RunCounts = RunCounts()
     #: The numbers of its first and last change; absent unless the run is planned or published.
     first_seq: int | None = None

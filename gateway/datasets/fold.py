@@ -136,6 +136,8 @@ class Fold:
 
     def _begun(self, dataset: Dataset, job: Job, known: DatasetRun | None) -> DatasetRun:
         ended = job.finished_at or self._clock()
+        excused = excused_pages(dataset, job)
+        incomplete = None if excused else why_incomplete(job)
         return DatasetRun.of(
             dataset,
             job.id,
@@ -143,7 +145,9 @@ class Fold:
             scope=scope_of(job.spec),
             started_at=job.started_at or ended,
             ended_at=ended,
-            incomplete=why_incomplete(job),
+            incomplete=incomplete,
+            incomplete_message=job.message if incomplete in _SAID_BY_JOB else None,
+            excused=excused,
             accepted=known.accepted if known else False,
             accepted_by=known.accepted_by if known else None,
             at=self._clock(),
@@ -235,11 +239,33 @@ class _Beat:
 # --- which runs are complete, and which are folded
 
 
-def why_incomplete(job: Job) -> Incomplete | None:
-    """Why the run may not have seen all items of its scope; `None` if the run is complete."""
+#: The reasons that the job's message explains.
+_SAID_BY_JOB = frozenset({Incomplete.NOT_FINISHED, Incomplete.OWN_LIMIT, Incomplete.ENDED_EARLY})
+
+
+def excused_pages(dataset: Dataset, job: Job) -> list[str]:
+    """The pages that failed, if these are all that kept the run from being complete, and all of them may fail."""
+    end = job.current.exit if job.current else None
+    if not dataset.may_fail or job.status is not JobStatus.PARTIAL or end is None or end.report is None:
+        return []
+    errors = end.report.errors
+    # an error with a kind is none of a page: an exception of `start`, a refused item
+    pages = [one.get("url", "") for one in errors if "kind" not in one]
+    # only the first errors are in a report
+    is_all = len(pages) == len(errors) == end.report.progress.errors_count
+    is_expected = job.reason not in {Reason.EXPECTATION_BROKEN, Reason.CLOSED_EARLY}
+    if not is_all or not is_expected or not set(pages) <= set(dataset.may_fail):
+        return []
+    return pages if why_incomplete(job, has_succeeded=True) is None else []
+
+
+def why_incomplete(job: Job, *, has_succeeded: bool = False) -> Incomplete | None:
+    """Why the run may not have seen all items of its scope; `None` if the run is complete. `has_succeeded`: whether
+    a partial crawl counts as one that has succeeded.
+    """
     end = job.current.exit if job.current else None
     report = end.report if end else None
-    if job.status is not JobStatus.FINISHED or end is None or report is None:
+    if (job.status is not JobStatus.FINISHED and not has_succeeded) or end is None or report is None:
         return Incomplete.NOT_FINISHED
     if end.items_lost is not None:
         return Incomplete.ITEMS_LOST

@@ -201,11 +201,25 @@ class Planner:
             if known.hash != sighting.content_hash and not is_apart:
                 return ChangeType.CHANGED
             return None if known.scopes.get(self.run.scope) == 0 else ChangeType.SEEN
-        if known is None or known.removed or self.run.incomplete or self.run.scope not in known.scopes:
+        if known is None or not self._is_missed(known):
             return None
         if scopes_without(known.scopes, self.run.scope, self.dataset.confirm_removed):
             return ChangeType.MISSED
         return ChangeType.REMOVED
+
+    def _is_missed(self, known: KnownRecord) -> bool:
+        """Whether the run, which has not found the item, should have found it."""
+        if known.removed or self.run.incomplete or self.run.scope not in known.scopes:
+            return False
+        return not (self.run.excused and self._is_of_failed_page(known))
+
+    def _is_of_failed_page(self, known: KnownRecord) -> bool:
+        """Whether the item names a page that failed in this run; also if the record is too large to be read."""
+        records = self.records.of(self.dataset.id, [known.key_hash])
+        if records is None:
+            return True
+        rows = map(row_of, records.values())
+        return any(value in self.run.excused for row in rows for value in row.values() if isinstance(value, str))
 
     def _count(self, kind: ChangeType | None, sighting: Sighting | None) -> None:
         counts = self.counts

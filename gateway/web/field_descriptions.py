@@ -89,6 +89,7 @@ FIELDS = {
     "due": "When the run was due.",
     "duration_seconds": "Duration in seconds.",
     "empty_values": "Texts that count as empty, besides null and blank.",
+    "may_fail": "Addresses of pages whose failure does not make a run incomplete.",
     "enabled": "Whether the search runs at its times.",
     "ended_at": "When it ended.",
     "endpoint_id": "The endpoint's id.",

@@ -42,12 +42,14 @@ class DatasetRuns:
         urls = facts.pop("start_urls", ("https://shop.test/",))
         settings = facts.pop("settings", {})
         spec = CrawlSpec(spider="offers", start_urls=urls, dataset=options, settings=settings)
+        errors = facts.pop("errors", [])
         self.hours += 1
         started = facts.pop("started_at", BEGAN + timedelta(hours=self.hours))
         ended = started + timedelta(minutes=5)
         report = {
             "finish_reason": facts.pop("finish_reason", "finished"),
-            "progress": {"items_count": len(rows)},
+            "progress": {"items_count": len(rows), "errors_count": len(errors)},
+            "errors": errors,
             "stats": facts.pop("stats", {}),
             "ended_at": ended,
         }

@@ -624,6 +624,8 @@ class DatasetRecord(Record):
     """A run that would remove more than this share of the items is held."""
     empty_values: list[str]
     """Texts that count as empty, besides null and blank."""
+    may_fail: list[str]
+    """Addresses of pages whose failure does not make a run incomplete."""
     item_schema: dict[str, Any]
     """The JSON Schema that each item has to fit; empty: every item fits."""
     exports: list[ExportOrderRecord]
@@ -734,6 +736,10 @@ class DatasetRunRecord(Record):
     """The state."""
     incomplete: Incomplete | None
     """Why it removes nothing; null for a complete run."""
+    incomplete_message: str | None
+    """What kept it from being complete, such as the page that failed."""
+    excused: list[str]
+    """The pages that failed and may fail (`may_fail`): the run is complete without them."""
     started_at: datetime
     """When it began; `null` until then."""
     ended_at: datetime

@@ -70,6 +70,10 @@ class DatasetOrder(TypedDict, total=False):
     """
     empty_values: list[str] | None
     """Texts that count as empty, such as `N/A`, besides null and blank."""
+    may_fail: list[str] | None
+    """Addresses of pages that may fail, because they have no items and lead to none: a run is complete if
+    nothing else failed, and not more than ten pages.
+    """
     name: Required[str]
 
 
@@ -259,6 +263,10 @@ class DatasetOptions(TypedDict, total=False):
     """
     empty_values: list[str] | None
     """Texts that count as empty, such as `N/A`, besides null and blank."""
+    may_fail: list[str] | None
+    """Addresses of pages that may fail, because they have no items and lead to none: a run is complete if
+    nothing else failed, and not more than ten pages.
+    """
     item_schema: dict[str, Any] | None
     """The JSON Schema that the items must match."""
     exports: list[ExportOrder] | None

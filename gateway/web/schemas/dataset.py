@@ -53,6 +53,7 @@ _DATASET: JsonDict = {
     "confirm_removed": 1,
     "drop_guard": 0.2,
     "empty_values": [],
+    "may_fail": [],
     "item_schema": {"type": "object", "required": ["price"], "properties": {"price": {"type": "number"}}},
     "exports": [{"to": "s3://lake/prices", "format": "parquet", "what": "snapshot", "each": "run"}],
     "items": 1204,
@@ -85,6 +86,8 @@ _RUN: JsonDict = {
     "job_id": _JOB,
     "state": "published",
     "incomplete": None,
+    "incomplete_message": None,
+    "excused": [],
     "started_at": _TIME,
     "ended_at": _TIME,
     "counts": {
@@ -175,6 +178,7 @@ class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
     confirm_removed: int
     drop_guard: float
     empty_values: list[str]
+    may_fail: list[str]
     item_schema: dict[str, Any] = Field(
         description="The JSON Schema that each item has to fit; empty: every item fits."
     )
@@ -346,6 +350,12 @@ class DatasetRunView(BaseModel, json_schema_extra={"examples": [_RUN]}):
     job_id: str
     state: RunState
     incomplete: Open[Incomplete] | None = Field(description="Why it removes nothing; null for a complete run.")
+    incomplete_message: str | None = Field(
+        description="What kept it from being complete, such as the page that failed."
+    )
+    excused: list[str] = Field(
+        description="The pages that failed and may fail (`may_fail`): the run is complete without them."
+    )
     started_at: Timestamp
     ended_at: Timestamp
     counts: RunCounts

@@ -95,6 +95,61 @@ def test_an_incomplete_run_removes_nothing(runs: DatasetRuns, facts: dict[str, A
     assert runs.snapshot().keys() == {"a", "b", "c"}
 
 
+BROKEN = "https://shop.test/broken"
+FAILED = {"status": JobStatus.PARTIAL, "reason": Reason.SITE_FAILED, "message": f"1 of 9 requests failed ({BROKEN})"}
+
+
+@pytest.fixture
+def excusing(runs: DatasetRuns) -> DatasetRuns:
+    runs.run(offers("a", "b"), dataset={"name": "prices", "key": ["sku"], "may_fail": [BROKEN]})
+    return runs
+
+
+def test_a_run_in_which_only_pages_failed_that_may_is_complete(excusing: DatasetRuns) -> None:
+    job_id = excusing.crawl(offers("c"), errors=[{"url": BROKEN, "reason": "500"}], **FAILED)
+    excusing.fold()
+    run = excusing.parts[RunStore].get(job_id)
+    assert run is not None
+    assert (run.incomplete, run.incomplete_message, run.excused) == (None, None, [BROKEN])
+    assert excusing.snapshot().keys() == {"c"}
+    assert excusing.parts[RunStore].figures(excusing.dataset, 9) != []
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"errors": [{"url": BROKEN}, {"url": "https://shop.test/b"}]},
+        {"errors": [{"url": BROKEN}, {"url": BROKEN, "kind": "item"}]},
+        {"errors": [{"url": BROKEN}], "reason": Reason.EXPECTATION_BROKEN},
+        {"errors": [{"url": BROKEN}], "finish_reason": "closespider_timeout"},
+        {"errors": [{"url": BROKEN}], "stats": {SKIPPED_SEEN: 1}},
+        {"errors": []},
+    ],
+)
+def test_a_run_in_which_anything_else_failed_removes_nothing(excusing: DatasetRuns, facts: dict[str, Any]) -> None:
+    job_id = excusing.crawl(offers("c"), **{**FAILED, **facts})
+    excusing.fold()
+    run = excusing.parts[RunStore].get(job_id)
+    assert run is not None
+    assert run.incomplete is not None
+    assert excusing.snapshot().keys() == {"a", "b", "c"}
+
+
+def test_a_run_says_which_page_kept_it_from_being_complete(runs: DatasetRuns) -> None:
+    job_id = runs.crawl(offers("a"), errors=[{"url": BROKEN}], **FAILED)
+    runs.fold()
+    run = runs.parts[RunStore].get(job_id)
+    assert run is not None
+    assert (run.incomplete, run.incomplete_message) == ("not_finished", FAILED["message"])
+
+
+def test_an_item_of_a_page_that_failed_is_not_removed_though_the_page_may_fail(runs: DatasetRuns) -> None:
+    options = {"name": "prices", "key": ["sku"], "may_fail": [BROKEN]}
+    runs.run([{"sku": "a", "page": BROKEN}, *offers("b")], dataset=options)
+    runs.run(offers("c"), errors=[{"url": BROKEN}], dataset=options, **FAILED)
+    assert runs.snapshot().keys() == {"a", "c"}
+
+
 def test_a_failed_run_changes_nothing(runs: DatasetRuns) -> None:
     runs.run(offers("a"))
     assert runs.run(offers("a", price=9), status=JobStatus.ERROR) is RunState.SKIPPED

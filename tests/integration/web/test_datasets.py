@@ -26,6 +26,7 @@ from stores import ROOT
 from gateway.datasets.dataset import DatasetRun, RunState, change_id
 from gateway.datasets.run_exports import MOST_FAILURES, Exporting
 from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
+from gateway.jobs.job import JobStatus
 
 _NAME = {"name": "prices", "key": ["sku"]}
 FEW = 3
@@ -621,6 +622,18 @@ def test_an_option_that_does_not_fit_is_named(
     assert (status, code) == (422, "invalid_request")
     assert named is not None
     assert named.split(".")[0] == field
+
+
+def test_the_page_of_a_dataset_says_which_page_kept_the_last_run_from_being_complete(
+    prices: Prices, runs: DatasetRuns
+) -> None:
+    why = "1 of 9 requests failed (the first: https://shop.test/broken: 500)"
+    runs.run(offers("a"), status=JobStatus.PARTIAL, message=why, errors=[{"url": "https://shop.test/broken"}])
+    for path in ("", "/normal"):
+        text = prices.client.get(f"/console/datasets/prices{path}", params={"owner": prices.user}).text
+        assert f"The last run is not complete:</strong> <bdi>{why}</bdi>" in text
+        assert "datasets set prices --may-fail URL" in text
+    assert prices.get("/health")["run"]["incomplete_message"] == why
 
 
 def test_runs_say_what_they_have_changed(prices: Prices, runs: DatasetRuns) -> None:

@@ -15,7 +15,7 @@ from unit.gateway.cli.conftest import JOB, Answer, Run, StandIn
 
 DATASET: dict[str, Any] = {
     "name": "prices", "user_id": "me", "key": ["sku"], "ignore": [], "confirm_removed": 1, "drop_guard": 0.2,
-    "empty_values": [], "item_schema": {}, "exports": [],
+    "empty_values": [], "may_fail": [], "item_schema": {}, "exports": [],
     "items": 1204, "runs": 31, "last_seq": 2211, "floor_seq": 0, "held": 1, "waiting": 0,
     "head_run": JOB, "complete_at": "2027-06-01T07:05:00.000Z",
 }  # fmt: skip
@@ -272,14 +272,13 @@ def test_runs_are_listed_with_what_they_have_changed(gateway: StandIn, run: Run)
         "RUN", "STATE", "STARTED", "NEW", "CHANGED", "REMOVED", "SAME", "COMPLETE", "WHY"
     ]  # fmt: skip
     assert "600 of 1204" in done.stdout
-    gateway.says(
-        "GET /datasets/prices/runs", Answer(200, {"runs": [{**RUN, "incomplete": "not_finished"}], "next": None})
-    )
-    assert (
-        run("datasets", "runs", "prices")
-        .stdout.splitlines()[1]
-        .endswith("no        some pages failed, so what is missing is not taken for removed")
-    )
+    why = "1 of 9 requests failed (the first: http://shop.example/broken: 500)"
+    partial = {**RUN, "incomplete": "not_finished", "incomplete_message": why}
+    gateway.says("GET /datasets/prices/runs", Answer(200, {"runs": [partial], "next": None}))
+    done = run("datasets", "runs", "prices", COLUMNS="200")
+    assert done.stdout.splitlines()[1].endswith(f"no        {why}")
+    assert f"run {JOB[:8]} is not complete: {why}. So nothing that it has not found counts as removed" in done.stderr
+    assert "datasets set NAME --may-fail URL" in done.stderr
     assert asked(gateway, "/datasets/prices/runs")[0]["state"] == ["held", "published"]
     gateway.says("GET /datasets/prices/runs", Answer(200, {"runs": [], "next": None}))
     assert run("datasets", "runs", "prices").stderr.startswith("no runs")
