@@ -427,6 +427,7 @@ def dataset_items(
     api, query = Api(gateway_url(url)), {**query, "removed": "true" if removed else None}
     if output is not None:
         _download(api, _path(name, "/items"), output, query, {"--limit": limit, "--json": as_json})
+        _say_lost(api, name, query["user_id"])
         return
     pages = _item_pages(api, name, limit, query)
     if as_json:
@@ -441,8 +442,21 @@ def dataset_items(
             seq = page["seq"] if seq is None else seq
             lines = (json.dumps(record["item"], ensure_ascii=False) for record in page["items"])
             file.write("".join(f"{show(line)}\n" for line in lines).encode("utf-8", "surrogatepass"))
+    _say_lost(api, name, query["user_id"])
     if query["as_of"] is None:
         err.print(f"what changes from now on: {program()} datasets changes {name} --since {seq}", soft_wrap=True)
+
+
+def _say_lost(api: Api, name: str, user_id: str | None) -> None:
+    """Warn of fields that lost values in the last run: the items have these empty values now."""
+    try:
+        job_id = api.get(_path(name), user_id=user_id)["head_run"]
+        fields = api.get(f"/jobs/{job_id}/fields", compare="runs")["fields"] if job_id else []
+    except ApiError:  # the job may be deleted, and the items are there without it
+        return
+    for one in (one for one in fields if one["lower"]):
+        said = f"filled in {one['share']:.0%} of the items of the last run, usually in {one['share_before']:.0%}"
+        err.print(f"{one['name']} lost values: {said} (`{program()} jobs fields {job_id[:8]}`)", style="yellow")
 
 
 def _item_pages(api: Api, name: str, limit: int | None, query: Record) -> Iterator[Record]:

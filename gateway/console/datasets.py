@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
 
@@ -17,16 +18,18 @@ from gateway.datasets.feed import DatasetFeed
 from gateway.datasets.figures import JsonType, filled_as
 from gateway.datasets.judging import FindingCode
 from gateway.datasets.store import DatasetStore, RunStore
-from gateway.errors import CursorExpiredError
+from gateway.errors import CursorExpiredError, JobNotFoundError
 from gateway.items.formats import Row
 from gateway.items.items import ItemStore
 from gateway.jobs.job import Job
+from gateway.jobs.store import JobStore
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.datasets import Name, RunJob, find, health, runs_page, views
+from gateway.web.routes.fields import FieldsQuery, read_fields
 from gateway.web.schemas.dataset import (
     ChangeView,
     DatasetPage,
@@ -140,6 +143,31 @@ def dataset_run(  # noqa: PLR0917 - what a route is given
 ) -> Response:
     dataset = find(name, query.owner or query.user_id, parts, caller)
     return _page(request, parts, "run", dataset, job_id=run, **_of_run(dataset, run, parts, query.since))
+
+
+class LostQuery(DatasetPageQuery):
+    #: A run of the dataset; by default the last published one.
+    run: RunJob | None = None
+
+
+@router.page("/console/datasets/{name}/lost")
+@needs(Scope.READ, by_project=True)
+def dataset_lost(
+    name: Name, query: Annotated[LostQuery, Query()], request: Request, parts: Parts, caller: Called
+) -> Response:
+    """A part of the page of a dataset: the fields that lost values in a published run. It is loaded separately,
+    because the first count takes seconds.
+    """
+    dataset = find(name, query.whose, parts, caller)
+    job_id = query.run or dataset.head_run or ""
+    with mongo_errors(), suppress(JobNotFoundError):
+        run = parts[RunStore].get(job_id)
+        if run is not None and run.dataset == dataset.id and run.state is RunState.PUBLISHED:
+            spec = parts[JobStore].get(job_id).spec
+            fields = read_fields(parts, job_id, FieldsQuery(compare="runs"), caller).fields
+            lost = [one for one in fields if one.lower]
+            return page(request, "datasets/lost.html", lost=lost, job_id=job_id, spec=spec, is_named=bool(query.run))
+    return page(request, "datasets/lost.html", lost=[])
 
 
 _TABS = {"": "Runs and changes", "/items": "Items", "/normal": "Usual values"}

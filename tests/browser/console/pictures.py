@@ -85,6 +85,7 @@ WITHOUT = {
     "/console/jobs/{job_id}/fields": "a part of the tab with the items",
     "/console/jobs/{job_id}/changes": "as the page of the run's dataset",
     "/console/datasets/{name}/items": "as the items of a job",
+    "/console/datasets/{name}/lost": "a part of the page of a dataset",
     "/console/jobs/{job_id}/errors": "as the list of errors",
     "/console/jobs/{job_id}/compare": "needs a second run",
     "/console/jobs/{job_id}/compare/items": "a part of it",

@@ -636,6 +636,26 @@ def test_the_page_of_a_dataset_says_which_page_kept_the_last_run_from_being_comp
     assert prices.get("/health")["run"]["incomplete_message"] == why
 
 
+def test_the_page_of_a_dataset_says_that_the_last_run_lost_the_values_of_a_field(
+    prices: Prices, runs: DatasetRuns
+) -> None:
+    def lost(**query: str) -> str:
+        answer = prices.client.get("/console/datasets/prices/lost", params={"owner": prices.user, **query})
+        return answer.raise_for_status().text
+
+    good = runs.crawl(offers("a", "b"))
+    runs.fold()
+    assert "lost values" not in lost()
+    broken = runs.crawl([{"sku": "a", "price": None}, {"sku": "b", "price": None}])
+    runs.fold()
+    for text in (lost(), lost(run=broken)):
+        assert "<bdi>price</bdi> is filled in 0 % of its items, usually in 100 %" in text
+    assert "lost values" not in lost(run=good)
+    assert "/console/datasets/prices/lost" in prices.client.get(f"/console/datasets/prices?owner={prices.user}").text
+    prices.client.delete(f"/jobs/{broken}").raise_for_status()
+    assert "lost values" not in lost()
+
+
 def test_runs_say_what_they_have_changed(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a", "b"))
     second = runs.crawl([*offers("a", price=2), {"price": 3}], finish_reason="shutdown")

@@ -112,6 +112,21 @@ def test_changes_since_a_time_go_on_by_their_cursor(gateway: StandIn, run: Run) 
     assert "--since 2200" in done.stderr
 
 
+def test_a_download_of_items_warns_of_fields_that_lost_values(gateway: StandIn, run: Run, tmp_path: Path) -> None:
+    fields = [
+        {"name": "price", "share": 0.0, "share_before": 1.0, "lower": True},
+        {"name": "sku", "share": 1.0, "share_before": 1.0, "lower": False},
+    ]
+    gateway.says("GET /datasets/prices/items", Answer(200, b"sku\r\n"))
+    gateway.says("GET /datasets/prices", Answer(200, DATASET))
+    gateway.says(f"GET /jobs/{JOB}/fields", Answer(200, {"fields": fields}))
+    done = run("datasets", "items", "prices", "-o", str(tmp_path / "all.csv"))
+    assert (done.returncode, "sku lost" in done.stderr) == (0, False)
+    assert "price lost values: filled in 0% of the items of the last run, usually in 100%" in " ".join(
+        done.stderr.split()
+    )
+
+
 @pytest.mark.parametrize("what", ["items", "changes"])
 def test_a_file_has_all(gateway: StandIn, run: Run, tmp_path: Path, what: str) -> None:
     gateway.says(f"GET /datasets/prices/{what}", Answer(200, b"a,b\r\n"))
