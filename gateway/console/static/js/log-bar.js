@@ -92,7 +92,8 @@ export class LogBar {
     const known = linesFrom(levels, lines);
     for (const [place, level] of LEVELS.entries()) {
       const chip = this.#chips[place];
-      const words = `${named(level)} ${count(known[level])}`;
+      // an error with a traceback has many lines
+      const words = `${named(level)} ${count(known[level])} ${known[level] === 1 ? "line" : "lines"}`;
       if (chip.textContent !== words) chip.textContent = words;
       if (chip.ariaPressed !== String(level === wanted)) chip.ariaPressed = String(level === wanted);
     }
