@@ -89,13 +89,16 @@ async def test_a_key_for_a_colleague_is_filled_in_by_one_click(open_tab: OpenTab
         await tab.page.get_by_role("button", name="Let a colleague read").press("Enter")
         await expect(tab.page.get_by_label("User", exact=True)).to_be_focused()
         await expect(tab.page.get_by_label("Scope")).to_have_value('["read_all"]')
-        await expect(tab.page.get_by_role("checkbox", name="shop")).to_be_checked()
+        # all projects are all, also those of tomorrow
+        await expect(tab.page.get_by_label("Projects", exact=True)).to_have_value("all")
+        await expect(tab.page.get_by_role("checkbox", name="shop")).to_be_hidden()
         await axe(tab)
         await tab.page.keyboard.type("emma")
         await tab.page.keyboard.press("Enter")
         row = tab.page.get_by_role("row", name="emma")
-        await expect(row).to_contain_text("shop")
+        await expect(row).to_contain_text("read_all")
     (key,) = (one for one in locked.http.get("/keys", headers=_as(locked)).json()["keys"] if one["user_id"] == "emma")
+    assert key["projects"] == []
     lasts = datetime.fromisoformat(key["expires_at"]) - utc_now()
     assert timedelta(days=89) < lasts < timedelta(days=91)
 
@@ -113,6 +116,10 @@ async def test_a_key_for_a_project_shows_its_pages_alone(open_tab: OpenTab, lock
         await expect(tab.page.locator("summary", has_text="Daily budget")).to_be_visible()
         await tab.page.get_by_label("Scope").select_option('["read_all"]')
         await expect(tab.page.locator("summary", has_text="Daily budget")).to_be_hidden()
+        await tab.page.get_by_label("Projects", exact=True).select_option("some")
+        # none would be all
+        await tab.page.get_by_role("button", name="Create key").press("Enter")
+        assert await tab.page.evaluate("document.querySelector('#key-projects [type=checkbox]').validationMessage")
         await box.check()
         await axe(tab)
         await tab.page.get_by_role("button", name="Create key").press("Enter")

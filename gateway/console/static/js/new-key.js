@@ -30,6 +30,21 @@ function offer() {
     for (const fields of [part, ...part.querySelectorAll("fieldset")])
       if (fields instanceof HTMLFieldSetElement) fields.disabled = !isFor;
   }
+  offerProjects();
+}
+
+const which = () => document.querySelector("#field-which");
+const projectTicks = () => allWithin(document, "#key-projects [type=checkbox]", HTMLInputElement);
+
+/** Projects are ticked for “only these”, and then at least one: a key without projects sees all. */
+function offerProjects() {
+  const choice = which();
+  const part = document.getElementById("key-projects");
+  if (!(choice instanceof HTMLSelectElement) || !(part instanceof HTMLFieldSetElement)) return;
+  const isSome = choice.value === "some";
+  part.hidden = part.disabled = !isSome;
+  const isNone = isSome && !projectTicks().some((one) => one.checked);
+  projectTicks()[0]?.setCustomValidity(isNone ? "Tick at least one project." : "");
 }
 
 /**
@@ -116,23 +131,21 @@ async function copy(id) {
   }
 }
 
-/** Days for which a colleague's key is valid, and the most projects that a key can have. */
+/** Days for which a colleague's key is valid. */
 const COLLEAGUE_DAYS = 90;
-const MOST_PROJECTS = 20;
 
-/** Fill in the usual values of a colleague's key. All projects are ticked, so that the key does not see later ones. */
+/** Fill in the usual values of a key for a colleague. */
 function forColleague() {
   scopes().value = '["read_all"]';
   offer();
   const until = new Date(Date.now() + COLLEAGUE_DAYS * 86_400_000);
   byId("field-expires_at", HTMLInputElement).value = inputValue(until).slice(0, 16);
-  const projects = allWithin(byId("make-key"), '[type="checkbox"][name="projects"]', HTMLInputElement);
-  for (const one of projects) one.checked = projects.length <= MOST_PROJECTS;
   byId("field-user_id").focus();
 }
 
 allWithin(document, "[data-preset]")[0]?.addEventListener("click", forColleague);
 scopes().addEventListener("change", offer);
+for (const one of allWithin(document, "#field-which, #key-projects")) one.addEventListener("change", offerProjects);
 // a form that was reset has its first scope again, but only after the event
 byId("make-key").addEventListener("reset", () => setTimeout(offer));
 offer();
