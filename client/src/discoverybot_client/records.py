@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime
 from types import NoneType, UnionType
 from typing import (
@@ -109,7 +110,8 @@ def _read(kind: Any, value: Any) -> Any:
         return {name: _read(choices[1], one) for name, one in value.items()}
     if isinstance(kind, type):
         if isinstance(value, str) and issubclass(kind, date):
-            return kind.fromisoformat(value)
+            with suppress(ValueError):
+                return kind.fromisoformat(value)
         if isinstance(value, dict) and issubclass(kind, Record):
             return kind(value)
     return value

@@ -205,10 +205,15 @@ def is_page(headers: Mapping[str, str]) -> bool:
     return headers.get("Content-Type", "").startswith("text/html") and "Content-Disposition" not in headers
 
 
+#: Errors of connections that there were.
+_BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.CloseError, httpx2.RemoteProtocolError, EOFError)
+
+
 def unreachable(url: str, error: Exception, *, was_sent: bool = True) -> GatewayUnreachableError:
     if isinstance(error, httpx2.TimeoutException):
         return RequestTimeoutError(f"no answer from {url} in time", was_sent=was_sent)
-    return GatewayUnreachableError(f"no gateway at {url}: {str(error) or type(error).__name__}", was_sent=was_sent)
+    what = f"the answer of {url} broke off" if isinstance(error, _BROKEN) else f"no gateway at {url}"
+    return GatewayUnreachableError(f"{what}: {str(error) or type(error).__name__}", was_sent=was_sent)
 
 
 #: Which certificates a gateway may have: those of public authorities, those in a file or a folder, or any.

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import httpx2
 import pytest
 from scripted_server import Answer, Asked, StandIn, nothing, part, stand_in, whole
 from stores import free_port
@@ -76,6 +77,24 @@ def test_a_page_that_is_cut_is_asked_for_again(size: int) -> None:
 def test_a_job_that_is_printed_is_short() -> None:
     with client_of(whole({**JOB, "spec": {"spider": "seo"}})) as (client, _):
         assert str(client.job(JOB["job_id"])) == f"Job('{JOB['job_id']}', status='running')"
+
+
+def test_an_answer_that_breaks_off_is_not_an_absent_gateway(tmp_path: Path) -> None:
+    with client_of(part(JOB, 9), retries=1) as (client, server):
+        with pytest.raises(GatewayUnreachableError, match=f"the answer of {server.url} broke off: ") as raised:
+            client.job(JOB["job_id"])
+        assert (isinstance(raised.value.__cause__, httpx2.RemoteProtocolError), raised.value.was_sent) == (True, True)
+    with client_of(whole(JOB), part(b"egg", 1), retries=1) as (client, server):
+        job = client.job(JOB["job_id"])
+        with pytest.raises(GatewayUnreachableError, match=f"the answer of {server.url} broke off: ") as raised:
+            job.export(tmp_path / "items")
+        assert isinstance(raised.value.__cause__, httpx2.RemoteProtocolError)
+
+
+def test_a_list_that_is_none_is_not_a_gateways() -> None:
+    none = whole({"jobs": None, "next": None})
+    with client_of(none) as (client, _), pytest.raises(NoGatewayError, match="there is no 'jobs'"):
+        list(client.jobs())
 
 
 def test_a_cursor_that_leads_nowhere_is_no_loop() -> None:
@@ -362,8 +381,13 @@ def test_a_time_that_is_over_is_no_absent_gateway() -> None:
 
 def test_a_gateway_that_is_not_there_is_named() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with Client(url, retries=1) as client, pytest.raises(GatewayUnreachableError, match=f"no gateway at {url}"):
-        client.health()
+    with Client(url, retries=1) as client:
+        with pytest.raises(GatewayUnreachableError, match=f"no gateway at {url}") as raised:
+            client.health()
+        assert isinstance(raised.value.__cause__, httpx2.ConnectError)
+        with pytest.raises(GatewayUnreachableError, match=f"no gateway at {url}") as raised:
+            list(client.pieces("/health"))
+        assert isinstance(raised.value.__cause__, httpx2.ConnectError)
     with pytest.raises(ValueError, match="is not the address of a gateway"):
         Client("localhost:8001")
     with pytest.raises(ValueError, match="key: it has characters"):

@@ -54,8 +54,8 @@ def test_objects_inside_are_records_with_times() -> None:
 
 
 def test_what_is_not_as_described_stays_as_it_is() -> None:
-    job = JobRecord({"job_id": "5f", "attempts": "many", "finished_at": 7, "spec": ["x"]})
-    assert (job.attempts, job.finished_at, job.spec) == ("many", 7, ["x"])
+    job = JobRecord({"job_id": "5f", "attempts": "many", "finished_at": 7, "created_at": "yesterday", "spec": ["x"]})
+    assert (job.attempts, job.finished_at, job.created_at, job.spec) == ("many", 7, "yesterday", ["x"])
 
 
 def test_records_can_be_copied_and_sent_to_other_processes() -> None:

@@ -46,7 +46,7 @@ async def events(
                         yield Event(sent.event, sent.id, json.loads(sent.data))
                     if sent.event == "end":
                         return
-            raise unreachable(transport.url, EOFError("the stream broke off"))
+            raise unreachable(transport.url, EOFError("the stream was closed before its end"))
         except _OverError:
             return
         except AWAY as error:

@@ -22,6 +22,7 @@ from discoverybot_client.rules import (
     Told,
     given,
     is_page,
+    lacking,
     may_repeat,
     retry_after,
     unreachable,
@@ -119,11 +120,12 @@ class Transport:
         number = 0
         while True:
             failed: ApiError | GatewayUnreachableError
+            cause: Exception | None = None
             try:
                 status, headers, body = await self._once(method, path, until, options)
             except httpx2.RequestError as error:
                 was_sent = not isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
-                failed = unreachable(self.url, error, was_sent=was_sent)
+                failed, cause = unreachable(self.url, error, was_sent=was_sent), error
             else:
                 if status < _ERRORS or status in answers:
                     return body
@@ -134,7 +136,7 @@ class Transport:
             number += 1
             pause, left = self.retries.pause(number, failed.retry_after), until.left()
             if not self.retries.cover(number, failed, repeatable=repeatable) or (left is not None and pause >= left):
-                raise failed from None
+                raise failed from cause
             await self.sleep(pause, method, path, failed)
 
     async def sleep(self, pause: float, method: str, path: str, failed: Exception) -> None:
@@ -180,6 +182,8 @@ class Transport:
             return
         size = page if left is None else min(page, left)
         async for one in self.pages(path, cursor, **{**query, "limit": size}):
+            if not isinstance(one[name], list):
+                raise lacking(self.url, name)
             for entry in one[name]:
                 yield entry
                 left = None if left is None else left - 1
@@ -213,7 +217,7 @@ class Transport:
                     raise NoGatewayError(stranger(self.url, await body_of(answer), answer.status_code))
                 yield answer
         except httpx2.RequestError as error:
-            raise unreachable(self.url, error) from None
+            raise unreachable(self.url, error) from error
 
     async def download(self, path: str, target: Path, **query: Any) -> Path:
         """Save the body as the file `target`, which exists only once it is complete."""
