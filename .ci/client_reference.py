@@ -104,8 +104,8 @@ def _methods(member: type) -> Iterator[str]:
     for name, method in vars(member).items():
         if name.startswith("_"):
             continue
-        if isinstance(method, property):
-            yield f"- `{name}`: {_doc(method)}"
+        if isinstance(method, property) and method.fget:
+            yield f"- `{name}: {inspect.signature(method.fget).return_annotation}`: {_doc(method)}"
         elif inspect.isfunction(method):
             yield from _function("- ", method)
 

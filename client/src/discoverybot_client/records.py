@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, KeysView, Mapping
 from contextlib import suppress
 from datetime import date, datetime
 from types import NoneType, UnionType
@@ -34,10 +35,10 @@ else:
 class Record:
     """One JSON object: its fields as attributes. Fields that the answer lacks are `None`, times are `datetime`s,
     and inner objects are records, too. `record["field"]` and `raw` have the JSON values, also of fields that this
-    release does not know; `"field" in record` and `list(record)` say which there are.
+    release does not know; `"field" in record` and `list(record)` say which there are, and `dict(record)` has all.
     """
 
-    #: The fields that identify an object: objects are equal if these are. Without any, no two objects are equal.
+    #: The fields that identify an object: objects are equal if these are. Without any, if all of their values are.
     _names: ClassVar[tuple[str, ...]] = ()
     #: Further fields that `repr` shows; without both, it shows all.
     _shows: ClassVar[tuple[str, ...]] = ()
@@ -72,16 +73,21 @@ class Record:
     def __iter__(self) -> Iterator[str]:
         return iter(self._data)
 
+    def keys(self) -> KeysView[str]:
+        """The fields that there are, so that `dict(record)` has all of them, with their JSON values."""
+        return self._data.keys()
+
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._kinds(), *self._data})
 
     def __eq__(self, other: object) -> bool:
-        if not (self._names and isinstance(other, Record) and type(other) is type(self)):
+        if not (isinstance(other, Record) and type(other) is type(self)):
             return NotImplemented
-        return self._named() == other._named()
+        return self._named() == other._named() if self._names else self._data == other._data
 
     def __hash__(self) -> int:
-        return hash((type(self), *self._named())) if self._names else super().__hash__()
+        values = self._named() if self._names else (json.dumps(self._data, sort_keys=True, default=str),)
+        return hash((type(self), *values))
 
     def __repr__(self) -> str:
         shown = [f"{name}={self._data.get(name)!r}" for name in self._shows]

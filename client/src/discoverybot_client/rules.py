@@ -35,8 +35,8 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 #: Statuses with which the request was certainly not carried out.
 _NOT_DONE = frozenset({429, 503})
-#: Statuses of proxies, with which the request may have been carried out.
-_UNKNOWN = frozenset({502, 504})
+#: Statuses with which the request may have been carried out: of proxies, and of a gateway that has failed.
+_UNKNOWN = frozenset({500, 502, 504})
 #: The code of the gateway's own 504: the run goes on.
 _GOES_ON = "run_goes_on"
 #: The code of a 503 while no node is up yet.

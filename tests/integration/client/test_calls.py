@@ -162,6 +162,30 @@ def test_who_says_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(server.asked) == 2
 
 
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_what_may_be_repeated_is_sent_again_after_each_failure_of_a_server(status: int, tmp_path: Path) -> None:
+    failed = whole({"error": {"code": "internal_error", "message": "a bug"}, "request_id": "r1"}, status)
+    with client_of(failed, whole(JOB), failed, whole(b"{}")) as (client, server):
+        job = client.job(JOB["job_id"])
+        assert job.export(tmp_path / "items").read_bytes() == b"{}"
+        assert len(server.asked) == 4
+    with client_of(failed, retries=2) as (client, server):
+        with pytest.raises(ApiError, match="a bug") as raised:
+            client.job(JOB["job_id"])
+        assert (raised.value.status, len(server.asked)) == (status, 3)
+    with client_of(whole(JOB), failed, retries=0) as (client, server):
+        job = client.job(JOB["job_id"])
+        with pytest.raises(ApiError):
+            job.export(tmp_path / "other")
+        assert len(server.asked) == 2
+    if status != 503:
+        with client_of(whole(JOB), failed) as (client, server):
+            job = client.job(JOB["job_id"])
+            with pytest.raises(ApiError):
+                job.pause()
+            assert len(server.asked) == 2, "it may be paused by now"
+
+
 def test_with_no_retries_a_request_is_sent_once() -> None:
     with client_of(whole(AWAY, 503, retry_after="0"), retries=0) as (client, server):
         with pytest.raises(UnavailableError):
@@ -292,7 +316,7 @@ def test_a_download_and_changes_that_are_asked_for_again_are_logged(
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(401, KeyRefusedError), (404, NotFoundError), (409, ConflictError), (410, CursorExpiredError), (500, ApiError)],
+    [(401, KeyRefusedError), (404, NotFoundError), (409, ConflictError), (410, CursorExpiredError), (405, ApiError)],
 )
 def test_a_refusal_is_an_error_of_its_kind(status: int, kind: type[ApiError]) -> None:
     with client_of(whole({"error": {"code": "some_code", "message": "no"}}, status)) as (client, server):
@@ -460,8 +484,24 @@ async def test_who_follows_changes_asks_now_and_then_if_there_are_none() -> None
         assert len(server.asked) < 15
 
 
+@pytest.mark.parametrize("dataset", [None, {"name": "prices"}])
+def test_a_run_of_a_job_without_the_dataset_is_not_waited_for(dataset: object) -> None:
+    pages, job = whole({"name": "pages", "user_id": "ada"}), {**JOB, "spec": {"spider": "seo", "dataset": dataset}}
+    with client_of(pages, whole(job)) as (client, server):
+        asked, running = client.datasets.get("pages"), client.job(JOB["job_id"])
+        with pytest.raises(ValueError, match=r"start it with dataset='pages'$"):
+            asked.wait_for(running)
+        assert len(server.asked) == 2
+    listed = {"jobs": [{**JOB, "status": "finished"}], "next": None}
+    with client_of(pages, whole(listed), whole({**job, "status": "finished"})) as (client, server):
+        asked, (ended,) = client.datasets.get("pages"), client.jobs()
+        with pytest.raises(ValueError, match=f"job {ended.id} has (no dataset|the dataset prices): "):
+            asked.wait_for(ended)
+        assert len(server.asked) == 3
+
+
 def test_a_wait_for_a_run_holds_its_time_also_if_nobody_answers() -> None:
-    ended = whole({**JOB, "status": "finished"})
+    ended = whole({**JOB, "status": "finished", "spec": {"dataset": {"name": "pages"}}})
     dataset_found = whole({"name": "pages", "user_id": "ada"})
     with client_of(dataset_found, ended, silent, timeout=600) as (client, server):
         dataset = client.datasets.get("pages")
@@ -495,7 +535,7 @@ def test_what_was_there_before_is_as_it_is() -> None:
 def test_a_dataset_is_waited_for_until_a_run_is_decided() -> None:
     none = whole({"error": {"code": "dataset_run_not_found", "message": "no"}}, 404)
     runs = [whole({"job_id": JOB["job_id"], "state": state}) for state in ("planned", "published")]
-    ended = whole({**JOB, "status": "finished"})
+    ended = whole({**JOB, "status": "finished", "spec": {"dataset": {"name": "pages"}}})
     with client_of(whole({"name": "pages", "user_id": "ada"}), ended, none, *runs) as (client, server):
         run = client.datasets.get("pages").wait_for(JOB["job_id"], 30)
         assert (run.state, len(server.asked)) == ("published", 5)

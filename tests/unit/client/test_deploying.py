@@ -50,6 +50,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "shop"
 
 
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    sent = Uploads()
+    with sent.client() as client, pytest.raises(FileNotFoundError, match=r"no such folder and no such egg: .*nope"):
+        client.deploy(tmp_path / "nope")
+    assert sent.requests == []
+
+
 @pytest.mark.parametrize("as_file", [True, False])
 def test_a_folder_is_deployed_with_the_requirements_that_are_given(project: Path, as_file: bool) -> None:  # noqa: FBT001 - by pytest
     sent = Uploads()

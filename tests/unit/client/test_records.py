@@ -76,12 +76,20 @@ def test_what_names_a_thing_makes_it_equal_and_stands_in_its_repr() -> None:
     assert pending != ScheduleRecord({"schedule_id": "5f"})
 
 
-def test_an_object_without_a_name_is_equal_to_itself_alone() -> None:
+def test_objects_without_a_name_are_equal_if_their_values_are() -> None:
     file = FileRecord({"name": "report.pdf", "size": 7, "attempt": 1})
-    assert file == file  # noqa: PLR0124 - that is the question
-    assert file != FileRecord(file.raw), "it may be another job's"
+    assert file == FileRecord({"attempt": 1, "size": 7, "name": "report.pdf"})
+    assert file != FileRecord({**file.raw, "attempt": 2})
+    assert file != Attempt(file.raw)
     assert repr(file) == "FileRecord(name='report.pdf', size=7, attempt=1)"
-    assert len({file, FileRecord(file.raw)}) == 2
+    assert len({file, FileRecord({"attempt": 1, "size": 7, "name": "report.pdf"})}) == 1
+    job = JobRecord({"job_id": "5f", "spec": {"spider": "seo", "params": {"a": 1}}})
+    assert job.spec == job.spec
+
+
+def test_a_record_becomes_a_dictionary_with_its_fields_as_they_came() -> None:
+    told = {"job_id": "5f", "finished_at": "2027-06-01T09:00:00Z"}
+    assert dict(JobRecord(told)) == {**JobRecord(told)} == told
 
 
 def test_attributes_are_listed() -> None:

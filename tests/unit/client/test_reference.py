@@ -33,8 +33,11 @@ def test_all_that_is_public_says_what_it_is(member: Any) -> None:
 
 
 def test_what_a_client_has_can_be_imported() -> None:
-    with discoverybot_client.Client("http://127.0.0.1:9") as client:
-        collections = {type(one).__name__ for one in vars(client).values() if hasattr(one, "_user_id")}
+    properties = {name for name, one in vars(discoverybot_client.Client).items() if isinstance(one, property)}
+    with discoverybot_client.Client("http://127.0.0.1:9", user_id="ada") as client:
+        found = {name: getattr(client, name) for name in properties}
+        assert {name: one._user_id for name, one in found.items()} == dict.fromkeys(properties, "ada")
+        collections = {type(one).__name__ for one in found.values()}
     assert len(collections) > 10
     assert collections | {f"Async{name}" for name in collections} <= set(discoverybot_client.__all__)
     assert issubclass(discoverybot_client.AsyncKeys, Resource)

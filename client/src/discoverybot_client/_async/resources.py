@@ -321,11 +321,16 @@ class Dataset(Bound, DatasetRecord):
     async def wait_for(self, job: Job | str, timeout: float | None = 60.0) -> DatasetRun:
         """What this crawl has done to it, once that is decided: its changes are `published`, or why there are none.
         That is up to a few seconds after the job has ended. `timeout` is for all of it, in seconds: raises
-        `WaitTimeoutError` after that.
+        `WaitTimeoutError` after that, and `ValueError` if the crawl has no dataset, or another one.
         """
         waited = job if isinstance(job, Job) else Job({"job_id": job}, self._transport)
         deadline, place = Deadline(timeout), self._path(f"/runs/{segment(waited.id)}")
+        self._require_part(waited)
         await waited.wait(timeout)
+        if "spec" not in waited:
+            with suppress(*AWAY):
+                await waited.refresh()
+        self._require_part(waited)
         while True:
             # until its items are compared there is no such run
             limit = Deadline(deadline.within(self._transport.timeout))
@@ -360,6 +365,16 @@ class Dataset(Bound, DatasetRecord):
     async def delete(self) -> None:
         """Delete its items and changes. The jobs stay."""
         await self._transport.call("DELETE", self._path(), params=self._user())
+
+    def _require_part(self, job: Job) -> None:
+        """Raises `ValueError` if the job is known to have no such dataset."""
+        spec = job.raw.get("spec")
+        if isinstance(spec, dict) and "dataset" in spec:
+            dataset = spec["dataset"]
+            name = dataset.get("name") if isinstance(dataset, dict) else dataset
+            if name != self.name:
+                has = f"the dataset {name}" if name else "no dataset"
+                raise ValueError(f"job {job.id} has {has}: start it with dataset={self.name!r}")
 
     def _user(self) -> dict[str, Any]:
         return {"user_id": self.user_id}

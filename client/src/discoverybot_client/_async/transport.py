@@ -15,7 +15,6 @@ import httpx2
 
 from discoverybot_client.errors import ApiError, GatewayUnreachableError, NoGatewayError, error_of, stranger
 from discoverybot_client.rules import (
-    AWAY,
     Address,
     Deadline,
     Retries,
@@ -230,7 +229,7 @@ class Transport:
                         async for piece in pieces:
                             await in_thread(file.write, piece)
                 return partial.replace(target)
-            except AWAY as error:
+            except (ApiError, GatewayUnreachableError) as error:
                 number += 1
                 pause = self.retries.pause(number, error.retry_after)
                 if not self.retries.cover(number, error, repeatable=True) or pause >= self.timeout:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
+from errno import ENOENT
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, Unpack, cast
@@ -79,44 +80,14 @@ class Client:
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self.user_id = user_id
-        self._bind(Transport(Address.of(url, key, verify), timeout, retries, headers or {}, transport))
-
-    def _bind(self, transport: Transport) -> None:
-        self._transport = transport
-        bound = transport, self.user_id
-        #: Crawls that are repeated.
-        self.schedules = Schedules(*bound)
-        #: Items that are tracked across runs.
-        self.datasets = Datasets(*bound)
-        #: Jobs that are out of retries.
-        self.dead_letters = DeadLetters(*bound)
-        #: Errors across runs.
-        self.errors = ErrorGroups(*bound)
-        #: Receivers of events.
-        self.endpoints = Endpoints(*bound)
-        #: The alerts of all rules.
-        self.alerts = Alerts(*bound)
-        #: The rules for alerts.
-        self.alert_rules = AlertRules(*bound)
-        #: The sites that are searched.
-        self.sites = Sites(*bound)
-        #: The searches on sites.
-        self.targets = Targets(*bound)
-        #: Projects of spiders.
-        self.projects = Projects(*bound)
-        #: The machines that crawl.
-        self.nodes = Nodes(*bound)
-        #: Keys of the gateway.
-        self.keys = Keys(*bound)
-        #: Lists of the console that the caller has saved.
-        self.views = SavedViews(*bound)
+        self._transport = Transport(Address.of(url, key, verify), timeout, retries, headers or {}, transport)
 
     def with_options(self, *, timeout: float | None = None, retries: int | Retries | None = None) -> Self:
         """The same client with another `timeout` or other `retries`, for some calls: `client.with_options(timeout=5,
         retries=0).whoami()`. Both share their connections, and closing one closes the other.
         """
         other = copy(self)
-        other._bind(self._transport.with_options(timeout, retries))  # noqa: SLF001 - its own class
+        other._transport = self._transport.with_options(timeout, retries)  # noqa: SLF001 - its own class
         return other
 
     def __enter__(self) -> Self:
@@ -131,6 +102,73 @@ class Client:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._transport.url!r}, user_id={self.user_id!r})"
+
+    # --- what there is beside crawls: collections with `get`, `list` and `create`
+
+    @property
+    def schedules(self) -> Schedules:
+        """Crawls that are repeated."""
+        return Schedules(self._transport, self.user_id)
+
+    @property
+    def datasets(self) -> Datasets:
+        """Items that are tracked across runs."""
+        return Datasets(self._transport, self.user_id)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Jobs that are out of retries."""
+        return DeadLetters(self._transport, self.user_id)
+
+    @property
+    def errors(self) -> ErrorGroups:
+        """Errors across runs."""
+        return ErrorGroups(self._transport, self.user_id)
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Receivers of events."""
+        return Endpoints(self._transport, self.user_id)
+
+    @property
+    def alerts(self) -> Alerts:
+        """The alerts of all rules."""
+        return Alerts(self._transport, self.user_id)
+
+    @property
+    def alert_rules(self) -> AlertRules:
+        """The rules for alerts."""
+        return AlertRules(self._transport, self.user_id)
+
+    @property
+    def sites(self) -> Sites:
+        """The sites that are searched."""
+        return Sites(self._transport, self.user_id)
+
+    @property
+    def targets(self) -> Targets:
+        """The searches on sites."""
+        return Targets(self._transport, self.user_id)
+
+    @property
+    def projects(self) -> Projects:
+        """Projects of spiders."""
+        return Projects(self._transport, self.user_id)
+
+    @property
+    def nodes(self) -> Nodes:
+        """The machines that crawl."""
+        return Nodes(self._transport, self.user_id)
+
+    @property
+    def keys(self) -> Keys:
+        """Keys of the gateway."""
+        return Keys(self._transport, self.user_id)
+
+    @property
+    def views(self) -> SavedViews:
+        """Lists of the console that the caller has saved."""
+        return SavedViews(self._transport, self.user_id)
 
     # --- crawls
 
@@ -275,6 +313,7 @@ class Client:
     ) -> Deployment:
         """Deploy a Scrapy project to every node. `source` is its folder, of which the command `discoverybot deploy`
         makes an egg on this machine (`DeployError` if that fails); or an egg, which needs `project` and `version`.
+        Raises `FileNotFoundError` if it is neither.
         `requirements` is the text of a lock file, or the `Path` of one; without it, a folder is deployed with what it
         declares, and an egg with nothing.
         """
@@ -284,6 +323,8 @@ class Client:
             with TemporaryDirectory(prefix="discoverybot-deploy-") as place:
                 built = in_thread(build_egg, path, Path(place), options, requirements)
                 return Deployment(self._upload(built))
+        if not in_thread(path.exists):
+            raise FileNotFoundError(ENOENT, "there is no such folder and no such egg", str(path))
         if project is None or version is None:
             raise ValueError("an egg has no name: say project and version")
         needs = in_thread(text_of, requirements)

@@ -190,7 +190,7 @@ class Key(Bound, KeyRecord):
 
     @property
     def id(self) -> str:
-        """The id that `get` and other calls take."""
+        """The id that names the key in lists and in the audit trail; it is no secret."""
         return str(self._data["key_id"])
 
     def revoke(self) -> Self:
