@@ -2,9 +2,9 @@
  * that break. */
 
 import { type Client, createClient, createConfig } from './api/client/index.js';
-import { createCrawl, getJob, listDatasetChanges } from './api/sdk.gen.js';
+import { createCrawl, getDatasetRun, getJob, listDatasetChanges } from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
-import { CrawlFailedError, errorOf, NoGatewayError, TimeoutError, WaitTimeoutError } from './errors.js';
+import { errorOf, NoGatewayError, NotFoundError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
 import { type Exported, type Format, type KeyedOptions, type Listed, split } from './methods.js';
 import type { Pages } from './pages.js';
@@ -68,6 +68,9 @@ type ChangesQuery = Omit<NonNullable<api.ListDatasetChangesData['query']>, 'limi
 /** Which changes are followed, and for how long. */
 export interface ChangesOptions extends ChangesQuery, Omit<StreamOptions, 'after'> {}
 
+/** Whose dataset it is, and for how long its run is waited for. */
+export interface RunOptions extends NonNullable<api.GetDatasetRunData['query']>, CallOptions {}
+
 /** As what a job's items are saved. */
 export type ItemsFormat = Format<api.DownloadJobItemsData>;
 
@@ -86,7 +89,8 @@ interface Events {
 /** An event of a job, by its `event`. With its `id` as `after`, `followJob` goes on behind it. */
 export type JobEvent = { [Name in keyof Events]: { event: Name; id: string; data: Events[Name] } }[keyof Events];
 
-const FAILED: readonly api.JobStatus[] = ['error', 'cancelled'];
+/** States of a dataset's run of which nothing is decided yet. */
+const UNDECIDED: readonly string[] = ['planned', 'paused'];
 const ENDED: readonly api.JobStatus[] = ['finished', 'partial', 'error', 'cancelled'];
 /** Seconds for which the gateway waits for a job's end at most, and seconds that its answer may take on top. */
 const WAIT = 30;
@@ -152,22 +156,46 @@ export class DiscoveryBot {
     return this.#started(crawl, options);
   }
 
-  /** Asks for a crawl, and resolves to its job once it has ended well: `CrawlFailedError` if it has failed or was
-   * cancelled. `timeout` is for the whole call, as in `waitForJob`. */
+  /** Asks for a crawl, and resolves to its job once it has ended, well or not: see `requireGood`. `timeout` is for the
+   * whole call, as in `waitForJob`. */
   async crawl(crawl: api.CrawlRequest, { timeout, ...options }: StartOptions = {}): Promise<api.JobDetail> {
     const deadline = new Deadline(timeout);
     const { idempotencyKey, ...limits } = options;
     const first = deadline.isSet ? { deadline: deadline.within(PERSISTENT.timeout) } : {};
     const { job_id } = await this.#started(crawl, options, first);
-    const job = await this.#ended(job_id, deadline, limits);
-    if (FAILED.includes(job.status)) throw new CrawlFailedError(job);
-    return job;
+    return this.#ended(job_id, deadline, limits);
   }
 
   /** The job once it has ended, well or not: see its `status`. `timeout` is for the whole call: after that comes a
    * `WaitTimeoutError`, and the crawl goes on. A gateway that is away is asked again. */
   async waitForJob(jobId: string, { timeout, ...options }: CallOptions = {}): Promise<api.JobDetail> {
     return this.#ended(jobId, new Deadline(timeout), options);
+  }
+
+  /** What a crawl has done to a dataset, once that is decided: its changes are `published`, or why there are none. That
+   * is up to a few seconds after its job has ended, which is waited for, too: `WaitTimeoutError` after `timeout` seconds
+   * (60). `TypeError` if the job's items do not go into this dataset. */
+  async waitForRun(name: string, jobId: string, options: RunOptions = {}): Promise<api.DatasetRunView> {
+    const { timeout = 60, ...rest } = options;
+    const deadline = new Deadline(timeout);
+    const [query, limits] = split(rest);
+    const job = await this.#ended(jobId, deadline, limits);
+    const { dataset } = job.spec;
+    const fed = typeof dataset === 'object' ? dataset?.name : dataset;
+    if (fed !== name) throw new TypeError(`the items of job ${jobId} go into ${fed ?? 'no dataset'}, not into ${name}`);
+    const pace = new Pace(deadline, limits.signal);
+    for (; deadline.left > 0; await pace.next(false)) {
+      const asked = { client: this, path: { name, run: jobId }, query, ...limits, deadline };
+      try {
+        const run = await getDatasetRun(asked);
+        if (!UNDECIDED.includes(run.state)) return run;
+      } catch (error) {
+        limits.signal?.throwIfAborted();
+        // until its items are compared there is no such run
+        if (!(error instanceof NotFoundError || error instanceof TimeoutError || isAway(error))) throw error;
+      }
+    }
+    throw new WaitTimeoutError(`dataset ${name} has no run of job ${jobId} after ${deadline}`, job);
   }
 
   async #started(crawl: api.CrawlRequest, options: StartOptions, limits?: RequestLimits): Promise<api.CrawlReceipt> {

@@ -167,13 +167,19 @@ export class WaitTimeoutError extends TimeoutError {
   }
 }
 
-/** A crawl that `crawl` has waited for ended as `error` or `cancelled`. */
+/** A crawl ended as `error` or `cancelled`, and `requireGood` was asked for more. */
 export class CrawlFailedError extends DiscoveryBotError {
   override name = 'CrawlFailedError';
 
   constructor(readonly job: JobDetail) {
     super(`job ${job.job_id}: ${job.status}: ${job.message ?? ''}`);
   }
+}
+
+/** The job itself. Throws `CrawlFailedError` if it has failed or was cancelled. */
+export function requireGood(job: JobDetail): JobDetail {
+  if (job.status === 'error' || job.status === 'cancelled') throw new CrawlFailedError(job);
+  return job;
 }
 
 /** A call of a webhook is not signed with the secret, or is too old. */

@@ -18,6 +18,7 @@ export {
   KeyRefusedError,
   NoGatewayError,
   NotFoundError,
+  requireGood,
   TimeoutError,
   TooManyRequestsError,
   UnavailableError,

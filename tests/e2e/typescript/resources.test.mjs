@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { deleteVersion, DiscoveryBotError, each, GatewayUnreachableError, InvalidAnswerError, listJobs, listSpiders, pages } from 'discoverybot-client';
+import { deleteVersion, DiscoveryBotError, each, GatewayUnreachableError, InvalidAnswerError, listJobs, listSpiders, pages, requireGood } from 'discoverybot-client';
 import { away, gateway, json, pauses } from './gateway.mjs';
 
 const asked = (request) => `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
@@ -123,13 +123,15 @@ test('rules, targets, runs and eggs have methods, too', async () => {
   assert.equal(form.get('requirements'), 'lxml');
 });
 
-test('a crawl is waited for, and its failure is an error', async () => {
+test('a crawl is waited for, and its failure is an error if it has to be good', async () => {
   const job = { kind: 'job', job_id: '1', status: 'finished' };
   const { client, asked: requests } = gateway([json({ job_id: '1' }, 202), json({ ...job, status: 'running' }), json(job)]);
   assert.deepEqual(await client.crawl({ spider: 'seo' }), job);
   assert.deepEqual(requests.map(asked), ['POST /crawl', 'GET /jobs/1?wait=0', 'GET /jobs/1?wait=30']);
   const failed = gateway([json({ job_id: '1' }, 202), json({ ...job, status: 'error', message: 'it broke' })]);
-  await assert.rejects(failed.client.crawl({ spider: 'seo' }), { name: 'CrawlFailedError', message: 'job 1: error: it broke', job: { ...job, status: 'error', message: 'it broke' } });
+  const ended = await failed.client.crawl({ spider: 'seo' });
+  assert.equal(requireGood(job), job);
+  assert.throws(() => requireGood(ended), { name: 'CrawlFailedError', message: 'job 1: error: it broke', job: { ...job, status: 'error', message: 'it broke' } });
 });
 
 test('changes are followed from a cursor on', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { each, listDatasetChanges, TimeoutError, WaitTimeoutError } from 'discoverybot-client';
-import { events, gateway, json, pauses } from './gateway.mjs';
+import { events, gateway, json, pauses, refused } from './gateway.mjs';
 
 const RUNNING = { kind: 'job', job_id: '1', status: 'running' };
 const NOTHING = { changes: [], next: 3, pending: 0 };
@@ -62,6 +62,30 @@ test('a crawl that is late says what it was given', async () => {
   const { client } = gateway([json({ job_id: '1' }, 202), json(RUNNING)]);
   const message = /^job 1 has not ended within 0\.05 seconds$/;
   await assert.rejects(client.crawl({ spider: 'seo' }, { timeout: 0.05 }), { name: 'WaitTimeoutError', message });
+});
+
+test('the run of a dataset is waited for, after the job', async () => {
+  const job = { ...RUNNING, status: 'finished', spec: { dataset: 'p' } };
+  const run = { job_id: '1', state: 'published' };
+  const { client, asked } = gateway([json(RUNNING), json(job), refused(404, 'run_not_found'), refused(503, 'unavailable'), json({ ...run, state: 'planned' }), json(run)], { userId: 'ada' });
+  assert.deepEqual(await client.waitForRun('p', '1', { timeout: 200 }), run);
+  const calls = asked.map(({ url }) => url.slice('http://gateway'.length));
+  assert.deepEqual(calls, ['/jobs/1?wait=0', '/jobs/1?wait=30', ...Array(4).fill('/datasets/p/runs/1?user_id=ada')]);
+});
+
+test('a run that does not come is an error, and so is one of another dataset', async (t) => {
+  const job = { ...RUNNING, status: 'error', spec: { dataset: { name: 'p' } } };
+  const late = gateway([json(job), refused(404, 'run_not_found')]);
+  hasten(t, late.asked);
+  await assert.rejects(late.client.waitForRun('p', '1', { timeout: 3 }), { name: 'WaitTimeoutError', message: 'dataset p has no run of job 1 after 3 seconds', job });
+  t.mock.restoreAll();
+  for (const [given, told] of [['q', 'p'], [undefined, 'no dataset']]) {
+    const { client, asked } = gateway([json({ ...job, spec: { dataset: given && 'p' } })]);
+    await assert.rejects(client.waitForRun('q', '1', { timeout: 200 }), { name: 'TypeError', message: `the items of job 1 go into ${told}, not into q` });
+    assert.equal(asked.length, 1);
+  }
+  const refusal = gateway([json(job), refused(403, 'forbidden')]);
+  await assert.rejects(refusal.client.waitForRun('p', '1', { timeout: 200 }), { code: 'forbidden' });
 });
 
 test('a stream is opened anew after a pause, whatever it asks for', async () => {
