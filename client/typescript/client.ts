@@ -2,9 +2,16 @@
  * that break. */
 
 import { type Client, createClient, createConfig } from './api/client/index.js';
-import { createCrawl, getDatasetRun, getJob, listDatasetChanges } from './api/sdk.gen.js';
+import {
+  createCrawl,
+  deployVersion,
+  getDatasetRun,
+  getJob,
+  getVersionDependencies,
+  listDatasetChanges,
+} from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
-import { errorOf, NoGatewayError, NotFoundError, TimeoutError, WaitTimeoutError } from './errors.js';
+import { ApiError, errorOf, NoGatewayError, NotFoundError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
 import { type Exported, type Format, type KeyedOptions, type Listed, split } from './methods.js';
 import type { Pages } from './pages.js';
@@ -71,6 +78,14 @@ export interface ChangesOptions extends ChangesQuery, Omit<StreamOptions, 'after
 /** Whose dataset it is, and for how long its run is waited for. */
 export interface RunOptions extends NonNullable<api.GetDatasetRunData['query']>, CallOptions {}
 
+/** What an egg is deployed as, and what it needs. */
+export interface DeployOptions extends CallOptions {
+  project: string;
+  version: string;
+  /** The text of a requirements file, best of a lock: each node installs them for the project's crawls. */
+  requirements?: string | undefined;
+}
+
 /** As what a job's items are saved. */
 export type ItemsFormat = Format<api.DownloadJobItemsData>;
 
@@ -95,6 +110,9 @@ const ENDED: readonly api.JobStatus[] = ['finished', 'partial', 'error', 'cancel
 /** Seconds for which the gateway waits for a job's end at most, and seconds that its answer may take on top. */
 const WAIT = 30;
 const GRACE = 10;
+/** Seconds that a deployment takes at most; and that the gateway waits for its nodes before it is asked again. */
+const DEPLOYMENT = 3600;
+const NODES = 50;
 /** Limits of requests that are sent again until they are answered or a minute is over, unless the client or the call
  * has other limits. */
 const PERSISTENT = { timeout: 60, retries: Number.POSITIVE_INFINITY, silence: WAIT };
@@ -268,6 +286,37 @@ export class DiscoveryBot {
     options: ExportOptions = {},
   ): Promise<ReadableStream<Uint8Array>> {
     return this.jobs.exportItems(jobId, format, options);
+  }
+
+  /** Deploys an egg to every node, and resolves once they have installed what it needs: `timeout` is for the whole call
+   * (3600). `discoverybot deploy --build` makes the egg of a project's folder. */
+  async deploy(egg: Blob, options: DeployOptions): Promise<api.DeployedView> {
+    const { project, version, requirements, timeout = DEPLOYMENT, ...rest } = options;
+    const deadline = new Deadline(timeout);
+    const limits = { ...rest, deadline };
+    const body = { egg, ...known({ requirements }) };
+    const asked = { path: { project }, query: { version, wait: NODES }, silence: LONG_SILENCE, repeatable: true };
+    const pace = new Pace(deadline, rest.signal);
+    for (;;) {
+      const told = await deployVersion({ client: this, body, ...asked, ...limits });
+      if (!('dependencies_url' in told)) return told;
+      // the gateway stores the egg once nodes have installed what it needs: it is sent again then
+      do {
+        await pace.next(false);
+        deadline.check();
+      } while (await this.#isInstalling(project, version, limits));
+    }
+  }
+
+  /** Whether a node installs what a version needs. The gateway may not know it, such as after a node's restart. */
+  async #isInstalling(project: string, version: string, limits: RequestLimits): Promise<boolean> {
+    try {
+      const { nodes } = await getVersionDependencies({ client: this, path: { project, version }, ...limits });
+      return nodes.some(({ state }) => state === 'building');
+    } catch (error) {
+      if (error instanceof ApiError) return false;
+      throw error;
+    }
   }
 
   /** Cancels a job, or a schedule by its id. A running job ends within seconds. A job that has ended otherwise is an

@@ -121,7 +121,6 @@ const RESOURCES = {
     about: 'Projects whose spiders are deployed.',
     list: 'list_projects',
     versions: 'list_versions',
-    deploy: 'deploy_version',
     activate: 'activate_version',
     rollBack: 'roll_back_project',
   },

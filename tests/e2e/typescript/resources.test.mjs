@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { deleteVersion, DiscoveryBotError, each, GatewayUnreachableError, InvalidAnswerError, listJobs, listSpiders, pages, requireGood } from 'discoverybot-client';
-import { away, gateway, json, pauses } from './gateway.mjs';
+import { away, gateway, json, pauses, refused } from './gateway.mjs';
 
 const asked = (request) => `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
 
@@ -83,7 +83,7 @@ test('an answer that lacks what it is about is an error of this package', async 
     (client) => client.waitForJob('1'),
     (client) => client.followChanges('p').next(),
     (client) => client.datasets.run('p', '1'),
-    (client) => client.projects.deploy('shop', new Blob(['egg']), { version: '1' }),
+    (client) => client.deploy(new Blob(['egg']), { project: 'shop', version: '1' }),
     (client) => each(listJobs, { client }).next(),
     (client) => pages(listSpiders, { client }).next(),
   ];
@@ -104,23 +104,36 @@ test('an answer may have less than the API says, and more', async () => {
   await gateway([() => new Response(null, { status: 204 })]).client.jobs.delete('1');
 });
 
-test('rules, targets, runs and eggs have methods, too', async () => {
+test('rules, targets and runs have methods, too', async () => {
   const { client, asked: requests } = gateway([json({ job_id: 'r1', state: 'published', rule_id: '1', id: '1', project: 'shop', version: '1' })], { userId: 'ada' });
   await client.datasets.acceptRun('p', 'r1', { new_normal: true });
   await client.datasets.rejectRun('p', 'r1');
   await client.alertRules.update('1', { name: 'new' });
   await client.targets.get('1');
-  await client.projects.deploy('shop', { egg: new Blob(['egg']), requirements: 'lxml' }, { version: '1', wait: 60 });
   assert.deepEqual(requests.map(asked), [
     'POST /datasets/p/runs/r1/accept?user_id=ada&new_normal=true',
     'POST /datasets/p/runs/r1/reject?user_id=ada',
     'PATCH /alerts/rules/1?user_id=ada',
     'GET /targets/1',
-    'POST /projects/shop/versions?version=1&wait=60',
   ]);
-  const form = await requests[4].formData();
-  assert.equal(await form.get('egg').text(), 'egg');
-  assert.equal(form.get('requirements'), 'lxml');
+});
+
+test('an egg is deployed, with what it needs', async () => {
+  const installing = json({ project: 'shop', version: '1', dependencies_url: '/x', nodes: [] }, 202);
+  const nodes = (state) => json({ project: 'shop', version: '1', nodes: [{ node: 'n1', state: 'ready' }, { node: 'n2', state }] });
+  const done = { project: 'shop', version: '1', spiders: 1, nodes: [] };
+  const { client, asked: requests } = gateway([away, installing, nodes('building'), nodes('ready'), installing, refused(404, 'version_not_found'), json(done)]);
+  assert.deepEqual(await client.deploy(new Blob(['egg']), { project: 'shop', version: '1', requirements: 'scrapy==2.13' }), done);
+  const [sent, looked] = ['POST /projects/shop/versions?version=1&wait=50', 'GET /projects/shop/versions/1/dependencies'];
+  assert.deepEqual(requests.map(asked), [sent, sent, looked, looked, sent, looked, sent]);
+  for (const request of requests.filter(({ method }) => method === 'POST')) {
+    const form = await request.formData();
+    assert.equal(await form.get('egg').text(), 'egg');
+    assert.equal(form.get('requirements'), 'scrapy==2.13');
+  }
+  const alone = gateway([json(done)]);
+  await alone.client.deploy(new Blob(['egg']), { project: 'shop', version: '1' });
+  assert.deepEqual([...(await alone.asked[0].formData()).keys()], ['egg']);
 });
 
 test('a crawl is waited for, and its failure is an error if it has to be good', async () => {
