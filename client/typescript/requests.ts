@@ -232,11 +232,10 @@ export class Attempt {
 
   /** The result of `what`, within the limits, even if a `fetch` of the program's own ignores the signal. */
   async #heard<T>(what: Promise<T>): Promise<T> {
-    const stop = timer(this.#silence, () =>
-      this.#late.abort(
-        new GatewayUnreachableError(`the gateway at ${this.#origin} is silent for ${this.limits.silence} seconds`, true),
-      ),
-    );
+    const stop = timer(this.#silence, () => {
+      const message = `the gateway at ${this.#origin} is silent for ${this.limits.silence} seconds`;
+      this.#late.abort(new GatewayUnreachableError(message, true));
+    });
     const listening = new AbortController();
     try {
       return await Promise.race([what, aborted(this.signal, listening.signal)]);

@@ -4,135 +4,252 @@ import { readFileSync, writeFileSync } from 'node:fs';
 
 const { paths, components } = JSON.parse(readFileSync('openapi.json', 'utf8'));
 
+/** What each thing is, and its methods: the call, and what it does in the words of this package. */
 const RESOURCES = {
   jobs: {
-    about: 'Crawls that were asked for. `client.startCrawl` makes one.',
-    list: 'list_jobs',
-    get: 'get_job',
-    count: 'count_jobs',
-    act: 'act_on_jobs',
-    cancel: 'cancel_job',
-    pause: 'pause_job',
-    resume: 'resume_job',
-    retry: 'retry_job',
-    delete: 'delete_job',
-    items: 'list_job_items',
-    exportItems: 'download_job_items',
-    logLines: 'get_job_log_lines',
-    exportLog: 'download_job_log',
-    requests: 'list_job_requests',
-    exportRequests: 'download_job_requests',
-    files: 'list_job_files',
-    readFile: 'get_job_file',
-    errors: 'list_job_error_groups',
-    differences: 'get_item_differences',
-    timeline: 'get_job_timeline',
+    about: 'Crawls that were asked for: `client.startCrawl` makes one.',
+    list: ['list_jobs', 'Jobs, the newest first unless `sort` says otherwise.'],
+    get: [
+      'get_job',
+      'All that is known of a job. With `wait`, it is answered once the job has ended, or after so many ' +
+        'seconds.',
+    ],
+    count: ['count_jobs', 'How many jobs there are, up to 10,000. With `q` or `host` it counts for two seconds.'],
+    act: [
+      'act_on_jobs',
+      'Cancels, retries or deletes all jobs that `filter` names. Without `expect` it only counts them. With ' +
+        '`matched` and `as_of` of that answer as `expect` and `as_of` it acts on these jobs, for about two ' +
+        'seconds: while `next` is not null, call it again with it as `after`.',
+    ],
+    cancel: ['cancel_job', 'Cancels a job, or a schedule by its id. A running job ends within seconds.'],
+    pause: [
+      'pause_job',
+      'Pauses a job. A running one goes on until its crawl has stopped, and keeps what it still has to ' +
+        'fetch.',
+    ],
+    resume: ['resume_job', 'Lets a paused job go on where it was, or begin anew if its node is full or gone.'],
+    retry: ['retry_job', 'Makes a new job that crawls the same again.'],
+    delete: ['delete_job', 'Deletes an ended job with its items and its log.'],
+    items: [
+      'list_job_items',
+      'The items of a job; of one that goes on, those that there are. Give their type, if you know it.',
+    ],
+    exportItems: ['download_job_items', 'All items of a job as a file, byte by byte.'],
+    logLines: ['get_job_log_lines', 'Lines of a log, to its end so far. `client.followJob` waits for those to come.'],
+    exportLog: ['download_job_log', 'The log so far as a file, byte by byte.'],
+    requests: ['list_job_requests', 'The requests of a crawl to sites, each with its redirects and retries.'],
+    exportRequests: ['download_job_requests', 'The requests of a crawl to sites as a file, byte by byte.'],
+    files: ['list_job_files', 'The files that a crawl has written.'],
+    readFile: ['get_job_file', 'One of the files that a crawl has written, byte by byte.'],
+    errors: [
+      'list_job_error_groups',
+      'The errors of a job, those that are alike together, and whether they are new.',
+    ],
+    differences: [
+      'get_item_differences',
+      'Which items are new, changed or gone since another run, by `url` or another key.',
+    ],
+    progress: ['get_job_progress', 'How the counts of a job went over time, and how long it may still take.'],
+    timeline: [
+      'get_job_timeline',
+      'The moments of a job: when it was asked for, why it waited, its attempts and its end.',
+    ],
+    runs: ['list_job_runs', 'Runs like this one, for comparison.'],
   },
   schedules: {
-    about: 'Crawls at times to come.',
-    list: 'list_schedules',
-    get: 'get_schedule',
-    create: 'create_schedule',
-    update: 'update_schedule',
-    delete: 'delete_schedule',
-    pause: 'pause_schedule',
-    resume: 'resume_schedule',
-    run: 'run_schedule',
-    preview: 'preview_schedule',
-    history: 'list_schedule_history',
-    items: 'list_schedule_items',
-    exportItems: 'download_schedule_items',
+    about: 'Crawls that are repeated.',
+    list: ['list_schedules', 'Schedules, the newest first; those of sites and targets, too.'],
+    get: ['get_schedule', 'All that is known of a schedule.'],
+    create: [
+      'create_schedule',
+      'Crawls again and again: `interval` is `0 9 * * *`, `@daily` or `every 15m`. The same crawl at the ' +
+        'same times is answered with the schedule that there is. If the answer is lost it is asked again, and ' +
+        'stays one schedule.',
+    ],
+    update: [
+      'update_schedule',
+      'Replaces the given fields. With `rev`, only if nobody else has changed the schedule meanwhile.',
+    ],
+    delete: ['delete_schedule', 'Deletes a schedule with its history. Its runs stay.'],
+    pause: ['pause_schedule', 'Begins no run until `resume`. The one under way goes on.'],
+    resume: ['resume_schedule', 'Lets runs begin again when they are due.'],
+    run: ['run_schedule', 'Runs it now, beside the runs that are due.'],
+    preview: ['preview_schedule', 'The runs to come.'],
+    history: [
+      'list_schedule_history',
+      'Each time at which it was due, the latest first, with its job or why there is none.',
+    ],
+    items: [
+      'list_schedule_items',
+      'The items of the run under way, or else of the latest one. Give their type, if you know it.',
+    ],
+    exportItems: [
+      'download_schedule_items',
+      'All items of the run under way, or else of the latest one, as a file, byte by byte.',
+    ],
+    days: ['get_schedule_days', 'How its runs went, day by day.'],
   },
   datasets: {
-    about: 'What is known of the items of many runs.',
-    list: 'list_datasets',
-    get: 'get_dataset',
-    put: 'put_dataset',
-    update: 'update_dataset',
-    delete: 'delete_dataset',
-    items: 'list_dataset_items',
-    exportItems: 'download_dataset_items',
-    changes: 'list_dataset_changes',
-    exportChanges: 'download_dataset_changes',
-    runs: 'list_dataset_runs',
-    health: 'get_dataset_health',
-    run: 'get_dataset_run',
-    acceptRun: 'accept_dataset_run',
-    rejectRun: 'reject_dataset_run',
-    exportRun: 'export_dataset_run',
+    about: 'Items that are tracked across runs.',
+    list: ['list_datasets', 'Datasets, the newest first.'],
+    get: ['get_dataset', 'A dataset with its options, and how many items it has.'],
+    put: ['put_dataset', 'Makes a dataset, or sets all its options: those that are left out get their defaults.'],
+    update: ['update_dataset', 'Replaces the given options.'],
+    delete: ['delete_dataset', 'Deletes its items and changes. The jobs stay.'],
+    items: ['list_dataset_items', 'The items that are present; with `removed`, removed ones, too.'],
+    exportItems: [
+      'download_dataset_items',
+      'The items that are present as a file, byte by byte; with `removed`, removed ones, too.',
+    ],
+    changes: [
+      'list_dataset_changes',
+      'The changes after `since`, in order. The `seq` of the last one is `since` of the next loop; ' +
+        '`CursorExpiredError` if such changes are no longer kept. `client.followChanges` waits for those to ' +
+        'come, and `client.waitForRun` for those of a crawl.',
+    ],
+    exportChanges: ['download_dataset_changes', 'The changes after `since` as a file, byte by byte.'],
+    runs: ['list_dataset_runs', 'What each crawl has done to it, the newest first.'],
+    run: [
+      'get_dataset_run',
+      'What the crawl of this job has done to it. It is there up to some seconds after the job has ended: ' +
+        'see `client.waitForRun`.',
+    ],
+    acceptRun: [
+      'accept_dataset_run',
+      'Publishes the changes of a held run. With `new_normal`, what is normal is learned again from it on.',
+    ],
+    rejectRun: ['reject_dataset_run', 'Drops a held run: it changes nothing.'],
+    exportRun: ['export_dataset_run', 'Writes the exports of a published run that are missing, within seconds.'],
+    health: ['get_dataset_health', 'How the last run compares with what is normal.'],
   },
   endpoints: {
-    about: 'Addresses that are called with events.',
-    list: 'list_endpoints',
-    get: 'get_endpoint',
-    create: 'create_endpoint',
-    update: 'update_endpoint',
-    delete: 'delete_endpoint',
-    test: 'test_endpoint',
-    deliveries: 'list_endpoint_deliveries',
-    resend: 'resend_endpoint_deliveries',
+    about: 'Receivers of events.',
+    list: ['list_endpoints', 'Endpoints, the newest first.'],
+    get: ['get_endpoint', 'An endpoint, without its secret.'],
+    create: [
+      'create_endpoint',
+      'Calls a URL for events of these types from now on. The answer has the secret for `verify`.',
+    ],
+    update: ['update_endpoint', 'Replaces the given fields. What happens while it is paused is kept for `resend`.'],
+    delete: ['delete_endpoint', 'Deletes an endpoint with its deliveries, also those that are still to be made.'],
+    test: ['test_endpoint', 'Calls it with an event `endpoint.test`.'],
+    deliveries: ['list_endpoint_deliveries', 'What it was sent and what came of it, the newest first.'],
+    resend: ['resend_endpoint_deliveries', 'Sends deliveries again, with the same `webhook-id`.'],
+    secret: ['get_endpoint_secret', 'Its secret, for `verify`.'],
+    renewSecret: [
+      'renew_endpoint_secret',
+      'Makes a new secret. For some time, calls are signed with the old one, too.',
+    ],
   },
   errors: {
     about: 'Errors of all runs, those that are alike together.',
-    list: 'list_error_groups',
-    get: 'get_error_group',
-    update: 'update_error_group',
+    list: ['list_error_groups', 'Errors, the last seen first unless `sort` says otherwise.'],
+    get: ['get_error_group', 'An error with its last runs and an example in a log.'],
+    update: ['update_error_group', 'Resolves or reopens it. It opens again by itself if it occurs in a later run.'],
   },
   alerts: {
     about: 'What the rules have found.',
-    list: 'list_alerts',
-    get: 'get_alert',
-    silence: 'silence_alert',
-    delete: 'delete_alert',
+    list: ['list_alerts', 'Alerts that fire and those that are over, the latest first.'],
+    get: ['get_alert', 'An alert: what was found, and since when.'],
+    silence: ['silence_alert', 'Tells nobody of it for some time.'],
+    delete: ['delete_alert', 'Forgets it, and what its rule has learned from earlier runs.'],
   },
   alertRules: {
     about: 'When there is an alert.',
-    list: 'list_alert_rules',
-    get: 'get_alert_rule',
-    create: 'create_alert_rule',
-    preview: 'preview_alert_rule',
-    update: 'update_alert_rule',
-    delete: 'delete_alert_rule',
+    list: ['list_alert_rules', 'Rules that were made, and those that are built in.'],
+    get: ['get_alert_rule', 'A rule.'],
+    create: ['create_alert_rule', 'Makes a rule, for the runs to come or the present state.'],
+    preview: ['preview_alert_rule', 'Which alerts a rule would have raised in the last days. Nothing is stored.'],
+    update: ['update_alert_rule', 'Replaces the given fields. A built-in rule is changed for its caller alone.'],
+    delete: [
+      'delete_alert_rule',
+      'Deletes a rule with its alerts, or what the caller has changed of a built-in one.',
+    ],
   },
   targets: {
-    about: 'What is searched for on sites, again and again.',
-    list: 'list_targets',
-    get: 'get_target',
-    create: 'create_target',
-    update: 'update_target',
-    delete: 'delete_target',
+    about: 'Searches on sites, which are repeated.',
+    list: ['list_targets', 'Targets, by their number.'],
+    get: ['get_target', 'A target: what is searched for, and how often.'],
+    create: ['create_target', 'Searches a site for something again and again from now on.'],
+    update: ['update_target', 'Replaces the given fields.'],
+    delete: ['delete_target', 'Deletes a target with its schedule. Its runs go on.'],
   },
   deadLetters: {
-    about: 'Jobs that nothing could be made of.',
-    list: 'list_dead_letters',
-    requeue: 'requeue_dead_letter',
-    dismiss: 'dismiss_dead_letter',
+    about: 'Jobs that are out of retries.',
+    list: ['list_dead_letters', 'Dead letters, the newest first.'],
+    requeue: [
+      'requeue_dead_letter',
+      'Makes a new job that crawls the same again, and takes the old one off the list.',
+    ],
+    dismiss: ['dismiss_dead_letter', 'Takes a job off the list. The job itself stays.'],
   },
   sites: {
     about: 'Job boards and other sites that are searched.',
-    list: 'list_sites',
-    get: 'get_site',
-    create: 'create_site',
-    update: 'update_site',
-    delete: 'delete_site',
+    list: ['list_sites', 'Sites, by their name.'],
+    get: ['get_site', 'A site.'],
+    create: ['create_site', 'Adds a site, which is crawled at its interval from now on.'],
+    update: ['update_site', 'Replaces the given fields. A disabled site and its targets are not crawled.'],
+    scrape: ['scrape_site', 'Searches a site now.'],
+    days: ['get_site_days', 'How its runs went, day by day.'],
+    delete: ['delete_site', 'Deletes a site; with `force`, its targets, too.'],
   },
-  spiders: { about: 'What can crawl.', list: 'list_spiders' },
+  spiders: {
+    about: 'What can crawl.',
+    list: ['list_spiders', 'Each spider of each version that the nodes have, with its arguments.'],
+    days: ['get_spider_days', 'How its runs went, day by day.'],
+    fields: ['get_spider_fields', 'How full the fields of its items were in its last good runs.'],
+  },
   projects: {
-    about: 'Projects whose spiders are deployed.',
-    list: 'list_projects',
-    versions: 'list_versions',
-    activate: 'activate_version',
-    rollBack: 'roll_back_project',
+    about: 'Projects of spiders: `client.deploy` makes one.',
+    list: ['list_projects', 'Projects, by their name. `default` is that of the platform.'],
+    versions: ['list_versions', 'Its versions; the one that was deployed last comes first.'],
+    dependencies: ['get_version_dependencies', 'What each node has installed for a version.'],
+    activate: ['activate_version', 'Makes a version the one that crawls run if they name none.'],
+    rollBack: ['roll_back_project', 'Goes back to the version before.'],
+    deleteVersion: ['delete_version', 'Removes a version, from each node, too.'],
+    variables: ['get_project_env', 'Its environment variables; secret ones without their value.'],
+    setVariable: ['set_project_variable', 'Sets a variable, for attempts that begin later.'],
+    unsetVariable: ['unset_project_variable', 'Removes a variable.'],
+    replaceVariables: ['replace_project_env', 'Sets these variables, and removes all others.'],
+    settings: ['get_project_settings', 'Its settings, as far as they were set here and not in its code.'],
+    replaceSettings: ['replace_project_settings', 'Sets these settings, and removes all others.'],
+    days: ['get_project_days', 'How its runs went, day by day.'],
   },
   nodes: {
     about: 'Machines that crawl.',
-    list: 'list_nodes',
-    get: 'get_node',
-    drain: 'drain_node',
-    resume: 'resume_node',
-    forget: 'forget_node',
+    list: ['list_nodes', 'Nodes, each with its state and what to do about it.'],
+    get: ['get_node', 'A node.'],
+    drain: [
+      'drain_node',
+      'Gives a node no more jobs. With `wait`, it is answered once its machine may be removed, or after so ' +
+        'many seconds.',
+    ],
+    resume: ['resume_node', 'Gives a node jobs again.'],
+    forget: ['forget_node', 'Takes a node off the list whose machine is gone.'],
+    invite: ['invite_node', 'Makes an invitation, with which one machine can become a node.'],
   },
-  keys: { about: 'Who may do what.', list: 'list_keys', create: 'create_key', revoke: 'revoke_key' },
+  keys: {
+    about: 'Keys of the gateway.',
+    list: ['list_keys', 'Keys, the oldest first; expired and revoked ones, too.'],
+    create: ['create_key', 'Makes a key. Only this answer has its text.'],
+    revoke: ['revoke_key', 'Makes a key invalid, within seconds. It stays on the list.'],
+  },
+  platform: {
+    about: 'How the gateway and what is behind it fare, and who is asking.',
+    jobs: ['get_jobs_health', 'What waits and for how long, for monitoring.'],
+    queue: ['get_queue_status', 'What waits and for what, what runs, and how sites fare.'],
+    scheduler: ['get_scheduler_status', 'Whether schedules are fired in time.'],
+    whoami: ['get_session', 'Whom the key is for, and what it allows.'],
+    audit: ['list_audit_entries', 'Who has done what, the newest first.'],
+    webhookSecret: [
+      'get_webhook_secret',
+      'The secret of what `webhook_url` of a crawl is called with, for `verify`.',
+    ],
+    renewWebhookSecret: [
+      'renew_webhook_secret',
+      'Makes a new secret. For some time, calls are signed with the old one, too.',
+    ],
+  },
 };
 
 /** POSTs whose second one changes nothing more. */
@@ -188,13 +305,18 @@ function rowsOf({ properties = {}, required = [] }) {
   return required.includes('next') && arrays.length === 1 ? arrays[0] : undefined;
 }
 
-function comment(indent, { summary, description }) {
-  const lines = `${summary}.\n\n${description ?? ''}`.trim().replaceAll('*/', '* /').split('\n');
-  return `${indent}/** ${lines.join(`\n${indent} * `)} */\n`.replace(/ +$/gm, '');
+/** What a method is refused with, beside what any call may be. */
+const THROWN = { 404: 'NotFoundError', 409: 'ConflictError' };
+
+function comment(words, { responses }) {
+  const lines = words.match(/.{1,105}(?: |$)/g).map((line) => line.trim());
+  const thrown = Object.keys(THROWN).filter((status) => responses[status]).map((status) => THROWN[status]);
+  if (thrown.length) lines.push('', `@throws ${thrown.join(', ')}`);
+  return `    /** ${lines.join('\n     * ')} */\n`.replace(/ +$/gm, '');
 }
 
 /** The declaration of a method, and what makes it. */
-function written(name, id) {
+function written(name, [id, words]) {
   const operation = operations.get(id);
   const data = `api.${pascal(id)}Data`;
   const ids = [...operation.name.matchAll(/\{(\w+)\}/g)].map(([, id]) => id);
@@ -205,9 +327,10 @@ function written(name, id) {
   const query = parameters(operation, 'query');
   if (readAs(operation)) {
     const format = query.find((one) => one.name === 'format');
-    const declared = [...path, ...(format ? [`format: Format<${data}>`] : []), `options?: Exported<${data}>`].join(', ');
+    const named = format ? [...path, `format: Format<${data}>`] : path;
+    const declared = [...named, `options?: Exported<${data}>`].join(', ');
     const text = `    ${name}(${declared}): Promise<ReadableStream<Uint8Array>>;\n`;
-    return [comment('    ', operation) + text, made('saves', Boolean(format))];
+    return [comment(words, operation) + text, made('saves', Boolean(format))];
   }
   const page = resolved(answerOf(operation)[0]);
   const list = rowsOf(page);
@@ -222,7 +345,7 @@ function written(name, id) {
     const generic = isFree ? '<Item = Record<string, unknown>>' : '';
     const text = `    ${name}${generic}(${declared}): Pages<${rows}>;\n`;
     const most = limit ? Math.min(limit.schema.maximum, 1000) : 'undefined';
-    return [comment('    ', operation) + text, made('lists', `'${list}'`, most)];
+    return [comment(words, operation) + text, made('lists', `'${list}'`, most)];
   }
   const body = resolved(bodyOf(operation));
   const isNeeded = !bodyOf(operation) || body.required?.length;
@@ -236,13 +359,13 @@ function written(name, id) {
   const answer = [...new Set(answerOf(operation).map(typeOf))].join(' | ');
   const [first = '', second] = given;
   const how = second ? 'both' : first.startsWith('body') ? 'sends' : first ? 'asks' : 'does';
-  return [`${comment('    ', operation)}    ${name}(${declared}): Promise<${answer}>;\n`, made(how)];
+  return [`${comment(words, operation)}    ${name}(${declared}): Promise<${answer}>;\n`, made(how)];
 }
 
 let declared = '';
 let made = '';
 for (const [resource, { about, ...methods }] of Object.entries(RESOURCES)) {
-  const all = Object.entries(methods).map(([name, id]) => [name, ...written(name, id)]);
+  const all = Object.entries(methods).map(([name, how]) => [name, ...written(name, how)]);
   declared += `  /** ${about} */\n  readonly ${resource}: {\n${all.map(([, text]) => text).join('')}  };\n`;
   made += `    ${resource}: {\n${all.map(([name, , how]) => `      ${name}: ${how},\n`).join('')}    },\n`;
 }

@@ -245,6 +245,7 @@ for await (const { url } of bot.jobItems<{ url: string }>('1')) url satisfies st
 (await bot.datasets.exportChanges('p', 'csv', { since: 3, timeout: 9 })) satisfies ReadableStream<Uint8Array>;
 // @ts-expect-error: requests are no tables for spreadsheets
 bot.jobs.exportRequests('1', 'xlsx');
+for await (const { user_id } of bot.platform.audit()) user_id satisfies string | null;
 bot.jobs.list() satisfies all.Pages<all.JobSummary>;
 // @ts-expect-error: it has no pages
 bot.nodes.list({ pageSize: 3 });
@@ -276,7 +277,12 @@ def test_the_typescript_client_has_every_operation_and_every_answer(typescript: 
     assert set(re.findall(r"export declare const (\w+):", api)) == {operation.camel for operation in _packed()}
     methods = (typescript / "node_modules/discoverybot-client/dist/resources.d.ts").read_text()
     # with documentation for editors, and an answer that says what it is
-    assert re.search(r"Pause a job\.\n(?: +\*.*\n)+ +pause\(jobId: .*: Promise<api\.JobStatusView>;", methods)
+    assert re.search(
+        r"/\*\* Pauses a job\. .*\n(?: +\*.*\n)+ +pause\(jobId: .*: Promise<api\.JobStatusView>;", methods
+    )
+    # in words for who calls methods, and not the API
+    assert not re.findall(r"`(?:GET|POST|PUT|PATCH|DELETE) |`next` as|without `limit`", methods, re.IGNORECASE)
+    assert "@throws NotFoundError, ConflictError */" in methods
     wrong = typescript / "wrong.ts"
     wrong.write_text(
         text.replace("sdk.createCrawl ", "sdk.createCrawls ").replace("GetJobResponses[200]", "GetJobResponses[299]")
