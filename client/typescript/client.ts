@@ -11,7 +11,7 @@ import {
   listDatasetChanges,
 } from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
-import { ApiError, errorOf, NoGatewayError, NotFoundError, TimeoutError, WaitTimeoutError } from './errors.js';
+import { ApiError, errorOf, jobOf, NoGatewayError, NotFoundError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
 import { type Exported, type Format, type KeyedOptions, type Listed, split } from './methods.js';
 import type { Pages } from './pages.js';
@@ -185,7 +185,8 @@ export class DiscoveryBot {
   }
 
   /** The job once it has ended, well or not: see its `status`. `timeout` is for the whole call: after that comes a
-   * `WaitTimeoutError`, and the crawl goes on. A gateway that is away is asked again. */
+   * `WaitTimeoutError`, and the crawl goes on. A gateway that is away is asked again. `NotAJobError` for the id of a
+   * schedule. */
   async waitForJob(jobId: string, { timeout, ...options }: CallOptions = {}): Promise<api.JobDetail> {
     return this.#ended(jobId, new Deadline(timeout), options);
   }
@@ -233,16 +234,14 @@ export class DiscoveryBot {
       const limits = { ...own, deadline, silence: wait + GRACE };
       const before = job?.status;
       try {
-        const found = await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits });
-        // the gateway refuses to wait for a schedule, which does not end
-        if (found.kind === 'job') job = found;
+        job = jobOf(await getJob({ client: this, path: { job_id: jobId }, query: { wait }, ...limits }));
       } catch (error) {
         options.signal?.throwIfAborted();
         const isLate = error instanceof TimeoutError || (deadline.isSet && isAway(error));
         throw isLate ? late(error) : error;
       }
-      if (job && ENDED.includes(job.status)) return job;
-      await pace.next(job?.status !== before);
+      if (ENDED.includes(job.status)) return job;
+      await pace.next(job.status !== before);
     }
     throw late();
   }

@@ -1,6 +1,6 @@
 /** The errors of this package. All of them are a `DiscoveryBotError`. */
 
-import type { ErrorCode, JobDetail, Problem } from './api/types.gen.js';
+import type { ErrorCode, JobDetail, Problem, ScheduleJobView } from './api/types.gen.js';
 
 /** Base of all errors that this package throws on purpose. */
 export class DiscoveryBotError extends Error {
@@ -165,6 +165,17 @@ export class WaitTimeoutError extends TimeoutError {
   ) {
     super(message, options);
   }
+}
+
+/** The id is that of a schedule: `client.schedules.get` has it. */
+export class NotAJobError extends DiscoveryBotError {
+  override name = 'NotAJobError';
+}
+
+/** What was found by an id, if it is a job. */
+export function jobOf(found: JobDetail | ScheduleJobView): JobDetail {
+  if (found.kind === 'job') return found;
+  throw new NotAJobError(`${found.job_id} is a ${found.kind}, not a job: client.schedules.get has it`);
 }
 
 /** A crawl ended as `error` or `cancelled`, and `requireGood` was asked for more. */

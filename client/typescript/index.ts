@@ -17,6 +17,7 @@ export {
   InvalidRequestError,
   KeyRefusedError,
   NoGatewayError,
+  NotAJobError,
   NotFoundError,
   requireGood,
   TimeoutError,

@@ -2,6 +2,7 @@
  * writes the methods themselves, from the API's description. */
 
 import type { Client } from './api/client/index.js';
+import { jobOf } from './errors.js';
 import { type List, type Page, type Pages, pages } from './pages.js';
 import { type CallOptions, known } from './requests.js';
 
@@ -81,6 +82,10 @@ export function methodsOf(client: Client) {
     // `async`, so that a call that fails before it is sent rejects, too
     async (...given: Given): Promise<any> =>
       call(requestOf(client, given, ids, ...parts));
+  const asksJob =
+    (call: Call, ...ids: string[]) =>
+    async (...given: Given): Promise<any> =>
+      jobOf(await method('query')(call, ...ids)(...given));
   const lists =
     (call: Call, list: string, most: number | undefined, ...ids: string[]) =>
     (...given: Given): Pages<any> =>
@@ -94,5 +99,6 @@ export function methodsOf(client: Client) {
       const request = requestOf(client, [...named, { ...query, format }, limits], ids, 'query');
       return call({ ...request, parseAs: 'stream' });
     };
-  return { does: method(), asks: method('query'), sends: method('body'), both: method('body', 'query'), lists, saves };
+  const [does, asks, sends, both] = [method(), method('query'), method('body'), method('body', 'query')];
+  return { does, asks, asksJob, sends, both, lists, saves };
 }

@@ -11,8 +11,8 @@ const RESOURCES = {
     list: ['list_jobs', 'Jobs, the newest first unless `sort` says otherwise.'],
     get: [
       'get_job',
-      'All that is known of a job. With `wait`, it is answered once the job has ended, or after so many ' +
-        'seconds.',
+      'All that is known of a job; `NotAJobError` for the id of a schedule. With `wait`, it is answered once ' +
+        'the job has ended, or after so many seconds.',
     ],
     count: ['count_jobs', 'How many jobs there are, up to 10,000. With `q` or `host` it counts for two seconds.'],
     act: [
@@ -356,9 +356,11 @@ function written(name, [id, words]) {
   if (isAsked || (query.length && !operation.requestBody))
     given.push(`query${isAsked ? '' : '?'}: NonNullable<${data}['query']>`);
   const declared = [...path, ...given, options].join(', ');
-  const answer = [...new Set(answerOf(operation).map(typeOf))].join(' | ');
+  // the id of a schedule is another call's
+  const isJob = id === 'get_job';
+  const answer = isJob ? 'api.JobDetail' : [...new Set(answerOf(operation).map(typeOf))].join(' | ');
   const [first = '', second] = given;
-  const how = second ? 'both' : first.startsWith('body') ? 'sends' : first ? 'asks' : 'does';
+  const how = isJob ? 'asksJob' : second ? 'both' : first.startsWith('body') ? 'sends' : first ? 'asks' : 'does';
   return [`${comment(words, operation)}    ${name}(${declared}): Promise<${answer}>;\n`, made(how)];
 }
 
@@ -408,7 +410,7 @@ export interface Resources {
 ${declared}}
 
 export function resources(client: Client): Resources {
-  const { does, asks, sends, both, lists, saves } = methodsOf(client);
+  const { does, asks, asksJob, sends, both, lists, saves } = methodsOf(client);
   return {
 ${made}  };
 }

@@ -118,6 +118,15 @@ test('rules, targets and runs have methods, too', async () => {
   ]);
 });
 
+test('the id of a schedule is none of a job', async () => {
+  const schedule = { kind: 'schedule', job_id: '2', status: 'active' };
+  for (const call of [(client) => client.jobs.get('2'), (client) => client.waitForJob('2'), (client) => client.waitForRun('p', '2')]) {
+    const { client, asked: requests } = gateway([json(schedule)]);
+    await assert.rejects(call(client), { name: 'NotAJobError', message: '2 is a schedule, not a job: client.schedules.get has it' });
+    assert.equal(requests.length, 1);
+  }
+});
+
 test('an egg is deployed, with what it needs', async () => {
   const installing = json({ project: 'shop', version: '1', dependencies_url: '/x', nodes: [] }, 202);
   const nodes = (state) => json({ project: 'shop', version: '1', nodes: [{ node: 'n1', state: 'ready' }, { node: 'n2', state }] });
