@@ -1,5 +1,6 @@
 // Writes resources.ts: the methods of a client with their documentation, and what the calls of the API take and are
-// answered, of the API's description. `make typescript-client` runs it.
+// answered, of the API's description; and changes what the generator of types cannot be told to write otherwise.
+// `make typescript-client` runs it.
 import { readFileSync, writeFileSync } from 'node:fs';
 
 const { paths, components } = JSON.parse(readFileSync('openapi.json', 'utf8'));
@@ -394,6 +395,12 @@ const calls = [...operations.values()]
     return [operation.name, facts];
   })
   .filter(([, facts]) => Object.values(facts).some((fact) => fact !== undefined));
+
+/** The type of what an editor completes, though other texts are allowed: in `Name | string` a name is lost. */
+const enumerations = Object.keys(components.schemas).filter((name) => components.schemas[name].enum);
+const types = readFileSync('api/types.gen.ts', 'utf8');
+const open = new RegExp(`\\b(${enumerations.join('|')}) \\| string\\b`, 'g');
+writeFileSync('api/types.gen.ts', types.replaceAll(open, '$1 | (string & {})'));
 
 writeFileSync(
   'resources.ts',
