@@ -13,6 +13,7 @@ import {
 import type * as api from './api/types.gen.js';
 import { ApiError, errorOf, jobOf, NoGatewayError, NotFoundError, TimeoutError, WaitTimeoutError } from './errors.js';
 import { follow, type StreamOptions } from './events.js';
+import { innerOf, keepInner } from './inner.js';
 import { type Exported, type Format, type KeyedOptions, type Listed, split } from './methods.js';
 import type { Pages } from './pages.js';
 import {
@@ -165,7 +166,8 @@ export class DiscoveryBot {
       (asked: RequestOptions) => request({ ...asked, method: method.toUpperCase() as RequestOptions['method'] }),
     ]);
     const sse = { ...inner.sse, get: async (asked: RequestOptions) => ({ stream: this.#data(asked) }) };
-    Object.assign(this, inner, { request, sse }, Object.fromEntries(methods), resources(this));
+    keepInner(this, { ...inner, request, sse, ...Object.fromEntries(methods) });
+    for (const [name, value] of Object.entries(resources(this))) Object.defineProperty(this, name, { value });
   }
 
   /** Asks for a crawl. If the answer is lost or the gateway is away, the request is sent again, for a minute if no
@@ -250,7 +252,7 @@ export class DiscoveryBot {
    * however often the connection breaks. */
   followJob(jobId: string, { level, ...options }: FollowOptions = {}): AsyncGenerator<JobEvent, void> {
     const request = { url: '/jobs/{job_id}/logs', path: { job_id: jobId }, query: { level } };
-    return follow(this, request, options) as AsyncGenerator<JobEvent, void>;
+    return follow(innerOf(this), request, options) as AsyncGenerator<JobEvent, void>;
   }
 
   /** Each change of a dataset after `since`, then each further change: the loop does not end. To go on later, use the
@@ -326,14 +328,14 @@ export class DiscoveryBot {
 
   async *#data(asked: RequestOptions): AsyncGenerator<unknown, void> {
     const { url, path, query, signal } = asked;
-    for await (const { event, data } of follow(this, { url, path, query }, { signal })) {
+    for await (const { event, data } of follow(innerOf(this), { url, path, query }, { signal })) {
       if (event !== 'dropped') yield data;
     }
   }
 }
 
-// the constructor assigns all of these methods
-export interface DiscoveryBot extends Client, Resources {}
+// the constructor defines all of these methods
+export interface DiscoveryBot extends Resources {}
 
 /** The address of a gateway. What is none would be taken for a gateway that is away. A password in it is not repeated:
  * messages are logged. */

@@ -1,7 +1,6 @@
 /** Crawl with a DiscoveryBot platform: `DiscoveryBot` submits, follows, collects and cancels; each other call of the
  * API is a function that takes it as its `client`. */
 
-export type { Client } from './api/client/index.js';
 export * from './api/sdk.gen.js';
 export type * from './api/types.gen.js';
 export * from './client.js';

@@ -1,7 +1,7 @@
 /** Makes methods of calls, grouped by what they are about: `client.jobs.list({ status: ['error'] })`. `resources.mjs`
  * writes the methods themselves, from the API's description. */
 
-import type { Client } from './api/client/index.js';
+import type { DiscoveryBot } from './client.js';
 import { jobOf } from './errors.js';
 import { type List, type Page, type Pages, pages } from './pages.js';
 import { type CallOptions, known } from './requests.js';
@@ -45,7 +45,7 @@ type Given = readonly any[];
 type Part = 'query' | 'body';
 
 /** The request of a call, from the arguments of its method: the ids in the path, then the `parts`, then limits. */
-function requestOf(client: Client, given: Given, ids: readonly string[], ...parts: Part[]): object {
+function requestOf(client: DiscoveryBot, given: Given, ids: readonly string[], ...parts: Part[]): object {
   const values = [...given];
   const path = Object.fromEntries(ids.map((name) => [name, values.shift()]));
   const sent = Object.fromEntries(parts.map((part) => [part, values.shift()]));
@@ -75,7 +75,7 @@ async function* rows(call: List, list: string, most: number | undefined, request
 }
 
 /** Functions that make methods of a client's calls. */
-export function methodsOf(client: Client) {
+export function methodsOf(client: DiscoveryBot) {
   const method =
     (...parts: Part[]) =>
     (call: Call, ...ids: string[]) =>

@@ -402,12 +402,20 @@ const types = readFileSync('api/types.gen.ts', 'utf8');
 const open = new RegExp(`\\b(${enumerations.join('|')}) \\| string\\b`, 'g');
 writeFileSync('api/types.gen.ts', types.replaceAll(open, '$1 | (string & {})'));
 
+/** The functions take our client, which shows programs nothing of the generator's. */
+const functions = readFileSync('api/sdk.gen.ts', 'utf8')
+  .replace('{ type Client, type Options', '{ type Options')
+  .replace(/^import /m, "import type { DiscoveryBot } from '../client.js';\nimport { innerOf } from '../inner.js';\nimport ")
+  .replace('    client: Client;', '    client: DiscoveryBot;')
+  .replaceAll('options.client.', 'innerOf(options.client).');
+writeFileSync('api/sdk.gen.ts', functions);
+
 writeFileSync(
   'resources.ts',
   `// resources.mjs has written this file.
-import type { Client } from './api/client/index.js';
 import * as sdk from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
+import type { DiscoveryBot } from './client.js';
 import { type Exported, type Format, type KeyedOptions, type Listed, type ListLimits, methodsOf } from './methods.js';
 import type { Pages } from './pages.js';
 import type { CallOptions } from './requests.js';
@@ -416,7 +424,7 @@ import type { CallOptions } from './requests.js';
 export interface Resources {
 ${declared}}
 
-export function resources(client: Client): Resources {
+export function resources(client: DiscoveryBot): Resources {
   const { does, asks, asksJob, sends, both, lists, saves } = methodsOf(client);
   return {
 ${made}  };

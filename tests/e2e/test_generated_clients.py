@@ -247,6 +247,8 @@ for await (const { url } of bot.jobItems<{ url: string }>('1')) url satisfies st
 bot.jobs.exportRequests('1', 'xlsx');
 for await (const { user_id } of bot.platform.audit()) user_id satisfies string | null;
 (await bot.jobs.get('1', { wait: 3 })) satisfies all.JobDetail;
+// @ts-expect-error: what the generator makes requests with is not shown
+bot.interceptors;
 // editors complete it
 'backoff' satisfies Extract<all.JobStatusView['waiting_reason'], all.WaitingReason>;
 bot.jobs.list() satisfies all.Pages<all.JobSummary>;

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { deleteVersion, DiscoveryBotError, each, GatewayUnreachableError, InvalidAnswerError, listJobs, listSpiders, pages, requireGood } from 'discoverybot-client';
+import { inspect } from 'node:util';
+import { deleteVersion, DiscoveryBotError, each, GatewayUnreachableError, getJob, InvalidAnswerError, listJobs, listSpiders, pages, requireGood } from 'discoverybot-client';
 import { away, gateway, json, pauses, refused } from './gateway.mjs';
 
 const asked = (request) => `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
@@ -10,6 +11,14 @@ const LISTS = {
   '/jobs': 'jobs', '/schedules': 'schedules', '/datasets': 'datasets', '/endpoints': 'endpoints', '/errors': 'errors', '/alerts': 'alerts', '/alerts/rules': 'rules',
   '/targets': 'targets', '/dead-letters': 'dead_letters', '/sites': 'sites', '/spiders': 'spiders', '/projects': 'projects', '/nodes': 'nodes', '/keys': 'keys',
 };
+
+test('a client shows what it is for, and nothing of what makes its requests', async () => {
+  const { client } = gateway([json({})], { key: 'db_secret' });
+  const names = ['alertRules', 'alerts', 'datasets', 'deadLetters', 'endpoints', 'errors', 'jobs', 'keys', 'nodes', 'platform', 'projects', 'schedules', 'sites', 'spiders', 'targets'];
+  assert.deepEqual(Object.getOwnPropertyNames(client).sort(), names);
+  assert.equal(inspect(client), 'DiscoveryBot {}');
+  await assert.rejects(async () => getJob({ client: {}, path: { job_id: '1' } }), { name: 'TypeError', message: 'client: a DiscoveryBot has to be given' });
+});
 
 test('a list is looped over, page by page', async () => {
   const found = gateway([json({ jobs: [{ job_id: '1' }], next: 'a' }), json({ jobs: [{ job_id: '2' }], next: null })]);
@@ -21,9 +30,9 @@ test('a list is looped over, page by page', async () => {
 
 test('every list is a loop', async () => {
   const { client, asked: requests } = gateway([(request) => json({ [LISTS[new URL(request.url).pathname]]: [{ n: 1 }, { n: 2 }], projects: [{ n: 1 }, { n: 2 }], missing: [], next: null })()]);
-  const lists = Object.entries(client).filter(([, methods]) => methods?.list);
+  const lists = Object.getOwnPropertyNames(client).map((name) => client[name]).filter(({ list }) => list);
   assert.equal(lists.length, Object.keys(LISTS).length);
-  for (const [, methods] of lists) {
+  for (const methods of lists) {
     const found = [];
     for await (const { n } of methods.list()) found.push(n);
     for await (const { n } of methods.list({ limit: 1 })) found.push(n);
