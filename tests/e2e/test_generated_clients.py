@@ -536,7 +536,8 @@ def test_a_typescript_program_has_two_gateways(typescript: Path) -> None:
     refused = whole({"error": error, "request_id": "r1"}, 422)
     ended = told({"kind": "job", "job_id": "1", "status": "finished"})
     answers = (told({"job_id": "1"}), ended, told(items), whole(b"", 204), whole({}, 503), ended, refused)
-    with stand_in(told({"job_id": "2"})) as first, stand_in(*answers) as second:
+    cancelled = told({"kind": "job", "job_id": "2", "status": "cancelled"})
+    with stand_in(cancelled) as first, stand_in(*answers) as second:
         shown = node(typescript, TWO, first.url, second.url)
     assert shown == {"name": "InvalidRequestError", "code": "of_a_later_release", "field": "depth", "requestId": "r1"}
     assert [str(asked) for asked in first.asked] == ["POST /jobs/2/cancel"]
