@@ -42,6 +42,8 @@ export interface RequestLimits extends CallOptions {
 const AWAY: readonly number[] = [429, 502, 503, 504];
 /** The code of a 504 that means: the run goes on, so the request need not be sent again. */
 const GOES_ON = 'run_goes_on';
+/** What a gateway says that has failed itself. */
+const FAILED = 500;
 const REPEATABLE: readonly string[] = ['GET', 'HEAD', 'PUT', 'DELETE'];
 /** Milliseconds: the first pause, which doubles each time, the longest, and the longest that a gateway may ask for. */
 const FIRST = 250;
@@ -91,6 +93,11 @@ export function known<T extends object>(limits: T): T {
 export function isAway(error: unknown): boolean {
   if (error instanceof ApiError) return AWAY.includes(error.status) && error.code !== GOES_ON;
   return error instanceof GatewayUnreachableError;
+}
+
+/** Whether another answer may come if the request is sent again. */
+function mayPass(error: unknown): boolean {
+  return isAway(error) || (error instanceof ApiError && error.status === FAILED);
 }
 
 /** The moment at which a call must be done; without `seconds` there is none. */
@@ -318,7 +325,7 @@ export async function answered<T>(
       const pause = Math.max(asked, pauseBefore(again));
       const mayRepeat = attempt.isRepeatable || isNotDone(before);
       const isAllowed = mayRepeat && again < limits.retries && asked <= ASKED_FOR;
-      if (!isAllowed || !isAway(before) || pause >= deadline.left) throw before;
+      if (!isAllowed || !mayPass(before) || pause >= deadline.left) throw before;
       const { method, url } = attempt;
       limits.onRetry?.({ method, url, attempt: again + 1, pause: pause / 1000, error: before });
       await passed(pause, limits.signal);

@@ -12,6 +12,15 @@ test('a GET is sent again until it is answered', async () => {
   assert.equal(asked.length, 4);
 });
 
+test('what may be done twice is sent again after a failure of the gateway', async () => {
+  const { client, asked } = gateway([refused(500, 'internal_error'), json(JOB)]);
+  assert.deepEqual(await getJob({ client, path }), JOB);
+  assert.equal(asked.length, 2);
+  const once = gateway([refused(500, 'internal_error')]);
+  await assert.rejects(pauseJob({ client: once.client, path }), { status: 500 });
+  assert.equal(once.asked.length, 1);
+});
+
 test('it is sent so many times at most', async () => {
   const { client, asked } = gateway([away]);
   await assert.rejects(getJob({ client, path, retries: 2 }), (error) => error instanceof GatewayUnreachableError && error.cause instanceof TypeError);
