@@ -28,6 +28,9 @@ from embedded.mongo.wire import Messages, Request, WireError, encode_reply
 #
 # Only one thread uses the store, so a step of a command is atomic. With many clients, a turn has many commands, which
 # share the cost of a commit ("group commit"). If a command fails, only its own writes are undone.
+#
+# A turn begins all new commands. Those that need more than a slice then share as much time as that took, and one
+# slice at least: so a short command waits for one long command, and not for as many as there are.
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +41,7 @@ Encode = Callable[[Document], bytes]
 Reply = Callable[[bytes], None]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Task:
     begin: Callable[[], Document | Answer]
     encode: Encode
@@ -52,6 +55,8 @@ class Executor:
         self._store = store
         self._commands = commands
         self._waiting: list[_Task] = []
+        #: Commands that have had a slice and are not ready, the one that has waited longest first.
+        self._long: deque[_Task] = deque()
         self._is_scheduled = False
         self._is_stopped = False
 
@@ -80,25 +85,37 @@ class Executor:
         tasks, self._waiting = self._waiting, []
         answers: list[tuple[_Task, bytes]] = []
         try:
+            began = monotonic()
             for task in tasks:
-                answer = self._advance(task)
-                if answer is None:
-                    self._waiting.append(task)
-                else:
-                    answers.append((task, answer))
+                self._take(task, answers)
+            end = monotonic() + (monotonic() - began)
+            for _ in range(len(self._long)):
+                tasks.append(self._long.popleft())
+                self._take(tasks[-1], answers)
+                if monotonic() >= end:
+                    break
             self._store.commit()
         except Exception as error:
             # the writes of this turn are discarded, and none of them was acknowledged yet
             logger.exception("a turn of %d commands failed", len(tasks))
-            answers = [(task, task.encode(_failure(error))) for task in tasks]
-            self._waiting = []
+            tasks += self._long
+            answers = [(task, task.encode(_failure(error))) for task in dict.fromkeys(tasks)]
+            self._long.clear()
             self._store.rollback()
             self._commands.forget()
         for task, answer in answers:
             # each in a call of its own, so that an error for one client does not stop the others' answers
             asyncio.get_running_loop().call_soon(task.reply, answer)
-        if self._waiting:
+        if self._waiting or self._long:
             self._schedule()
+
+    def _take(self, task: _Task, answers: list[tuple[_Task, bytes]]) -> None:
+        """Work on the task for one slice, and put its answer to the others, or the task to the long ones."""
+        answer = self._advance(task)
+        if answer is None:
+            self._long.append(task)
+        else:
+            answers.append((task, answer))
 
     def _advance(self, task: _Task) -> bytes | None:
         """Work on the task for one slice. Returns the encoded answer, or `None` if it is not ready.

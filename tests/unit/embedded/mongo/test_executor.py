@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import bson
 import pytest
 
 from embedded.mongo.commands import Commands
-from embedded.mongo.server import Executor
+from embedded.mongo.server import _SLICE, Executor
 from embedded.mongo.store import Store
 
 Document = dict[str, Any]
@@ -138,3 +139,32 @@ async def test_a_long_command_gives_way_and_comes_to_its_end(store: Store) -> No
     executor.submit({"ping": 1, "$db": "test"}, bson.encode, lambda _: order.append("short"))
     await done.wait()
     assert order == ["short", "long"]
+
+
+async def test_a_short_command_waits_for_few_slices_however_many_long_commands_there_are(store: Store) -> None:
+    steps: list[int] = []
+    under_way = asyncio.Event()
+
+    class Walks(Commands):
+        def run(self, command: Document) -> Any:
+            return self._walk(command["walk"]) if "walk" in command else super().run(command)
+
+        def _walk(self, number: int) -> Any:
+            while len(steps) < 100:
+                steps.append(number)
+                if len(steps) == 40:
+                    under_way.set()
+                # a step that takes all of a slice
+                time.sleep(1.5 * _SLICE)
+                yield
+            return {"n": len(steps)}
+
+    executor = Executor(store, Walks(store))
+    walks = asyncio.ensure_future(ask(executor, *({"walk": number} for number in range(20))))
+    await under_way.wait()
+    before = len(steps)
+    await ask(executor, {"ping": 1})
+    # those of the turn that was scheduled already, and of the command's own
+    assert len(steps) - before <= 4
+    assert len(await walks) == 20
+    assert {*steps} == {*range(20)}
