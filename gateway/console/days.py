@@ -20,7 +20,7 @@ _STACK = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANC
 #: The width of a bar with its gap, and the height of a chart; below, the same for a small chart in a list.
 STEP, HEIGHT = 8, 96
 SMALL_STEP, SMALL_HEIGHT = 4, 20
-#: A share below the first is bad, and below the second a warning.
+#: More than this share of failed runs is bad, and a success rate below the second is a warning.
 _BAD, _WARN = 0.5, 0.9
 
 
@@ -119,7 +119,7 @@ def _picture(
     written: Callable[[float | None], str],
     *,
     most: float | None = None,
-    status_of: Callable[[float], str] = lambda _: "",
+    status_of: Callable[[RunTotals], str] = lambda _: "",
 ) -> DayPicture:
     values = [figure(day.totals) for day in history.days]
     highest = most or max((value for value in values if value is not None), default=0.0)
@@ -127,7 +127,7 @@ def _picture(
     for place, (day, value) in enumerate(zip(history.days, values, strict=True)):
         if value is not None:
             tall = bar_height(value, highest, HEIGHT)
-            part = BarPart(status_of(value), round(HEIGHT - tall, 1), tall)
+            part = BarPart(status_of(day.totals), round(HEIGHT - tall, 1), tall)
             bars.append(DayBar(place * STEP, f"{shown_day(day.day)}: {written(value)}", [part]))
     return DayPicture(words, written(highest) if bars else "", len(values) * STEP, HEIGHT, STEP - 1, bars)
 
@@ -137,6 +137,7 @@ def bar_height(value: float, most: float | None, height: int) -> float:
     return max(2.0, round(height * value / (most or 1), 1))
 
 
-def _status_of(share_of_good: float) -> str:
+def _status_of(totals: RunTotals) -> str:
     good, warn, bad = JobStatus.FINISHED.value, JobStatus.PARTIAL.value, JobStatus.ERROR.value
-    return bad if share_of_good < _BAD else warn if share_of_good < _WARN else good
+    judged = totals.ended - totals.runs.get(JobStatus.CANCELLED.value, 0)
+    return bad if totals.failed > _BAD * judged else warn if (totals.success or 0.0) < _WARN else good

@@ -16,7 +16,7 @@ from gateway.console.flags import flags_of
 from gateway.console.pages import Pages, page
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import UnavailableError
-from gateway.jobs.job import FINAL_STATUSES, GOOD_STATUSES, JobStatus
+from gateway.jobs.job import FINAL_STATUSES, JobStatus, success_rate
 from gateway.jobs.queries import EndedJob, JobFilter, JobQueries
 from gateway.status.facts import WINDOW, FactReader, PlatformFacts
 from gateway.stores.mongo import mongo_errors
@@ -123,11 +123,11 @@ class OutcomeShare(NamedTuple):
 
     name: str
     runs: int
-    #: Runs that succeeded or are partial: a partial run has found something.
-    good: int
+    finished: int
+    partial: int
     failed: int
     cancelled: int
-    #: The share of good runs among those that were not cancelled, 0 to 1; `None` if all were cancelled.
+    #: By `SUCCESS_RULE`.
     success: float | None
 
 
@@ -198,12 +198,8 @@ def _shares(ends: Iterable[EndedJob], name_of: Callable[[EndedJob], str | None])
 
 
 def _share(name: str, counts: Counter[JobStatus]) -> OutcomeShare:
-    cancelled = counts[JobStatus.CANCELLED]
-    judged = counts.total() - cancelled
-    good = sum(counts[status] for status in GOOD_STATUSES)
-    return OutcomeShare(
-        name, counts.total(), good, counts[JobStatus.ERROR], cancelled, good / judged if judged else None
-    )
+    finished, partial, failed, cancelled = (counts[status] for status in _ENDS)
+    return OutcomeShare(name, counts.total(), finished, partial, failed, cancelled, success_rate(counts))
 
 
 _WIDTH, _HEIGHT = 480, 96

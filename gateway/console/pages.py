@@ -30,6 +30,7 @@ from gateway.console import formats
 from gateway.console.static_files import POLICY, STATIC
 from gateway.items.table_files import is_installed
 from gateway.jobs.advice import WAITS_FOR
+from gateway.jobs.job import SUCCESS_RULE
 from gateway.web.authentication import SIGN_IN_PAGE, KeyRing, is_page
 from gateway.web.authorisation import Endpoint, caller_of, for_everybody
 from gateway.web.dependencies import Router
@@ -146,7 +147,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(formats.FILTERS)
-    environment.globals.update(waits_for=WAITS_FOR, file_formats=_file_formats)
+    environment.globals.update(waits_for=WAITS_FOR, file_formats=_file_formats, success_rule=SUCCESS_RULE)
     environment.globals.update(
         static=STATIC.address, icon=_icon, when=formats.when, moment=formats.moment, clock=formats.clock
     )

@@ -193,6 +193,18 @@ FINAL_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERR
 #: A job in one of these states may answer a repeated request.
 GOOD_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL})
 LIVE_STATUSES = frozenset(JobStatus) - FINAL_STATUSES
+#: What every success rate is, in words and as `success_rate` computes it.
+SUCCESS_RULE = "The share of finished runs among those that ended, without cancelled ones. Partial is no success."
+
+
+def success_rate(ended: Mapping[JobStatus, int]) -> float | None:
+    """By `SUCCESS_RULE`, from 0 to 1; `None` if nothing has ended, or all was cancelled. `ended`: how many ended with
+    each status.
+    """
+    judged = sum(ended.get(status, 0) for status in FINAL_STATUSES - {JobStatus.CANCELLED})
+    return ended.get(JobStatus.FINISHED, 0) / judged if judged else None
+
+
 #: Which status may follow which. `Step` makes every compare-and-set of a status from it.
 TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.SCHEDULED: frozenset({JobStatus.PENDING, JobStatus.CANCELLED}),

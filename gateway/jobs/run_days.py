@@ -23,7 +23,7 @@ from pymongo.database import Database
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.jobs.added_once import AddedOnce, Addition, AnyRun, Counting
-from gateway.jobs.job import GOOD_STATUSES, JobStatus
+from gateway.jobs.job import GOOD_STATUSES, JobStatus, success_rate
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating
 
@@ -98,9 +98,8 @@ class RunTotals(BaseModel):
 
     @property
     def success(self) -> float | None:
-        """The share of jobs that ended well, from 0 to 1, without cancelled jobs; `None` if there are none."""
-        asked = self.ended - self.runs.get(JobStatus.CANCELLED.value, 0)
-        return self.good / asked if asked > 0 else None
+        """By `SUCCESS_RULE`."""
+        return success_rate({status: self.runs.get(status.value, 0) for status in JobStatus})
 
     @property
     def error_share(self) -> float | None:

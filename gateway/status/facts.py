@@ -19,7 +19,7 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, utc_now
-from gateway.jobs.job import FINAL_STATUSES, JobStatus, WaitingReason
+from gateway.jobs.job import FINAL_STATUSES, JobStatus, WaitingReason, success_rate
 from gateway.jobs.queries import EndedJob, JobQueries, JobStatistics
 from gateway.jobs.rerun import DeadLetterStore
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore, ProcessHeartbeat
@@ -303,7 +303,7 @@ class SitePerformance(NamedTuple):
 
     site: str
     counts: dict[JobStatus, int]
-    #: The share of finished runs among those that were not cancelled.
+    #: By `SUCCESS_RULE`.
     success_rate: float | None
     durations: Durations | None
     last_ended_at: datetime
@@ -360,11 +360,10 @@ def by_site(runs: Iterable[EndedJob]) -> list[SitePerformance]:
 
 def _performance(site: str, runs: list[EndedJob]) -> SitePerformance:
     counts = {status: sum(run.status is status for run in runs) for status in {run.status for run in runs}}
-    judged = len(runs) - counts.get(JobStatus.CANCELLED, 0)
     return SitePerformance(
         site=site,
         counts=counts,
-        success_rate=counts.get(JobStatus.FINISHED, 0) / judged if judged else None,
+        success_rate=success_rate(counts),
         durations=_durations(runs),
         last_ended_at=max(run.finished_at for run in runs),
     )

@@ -1996,7 +1996,9 @@ class RunSums(Record):
     cancelled: int
     """Number of cancelled runs."""
     success_rate: float | None
-    """The share of finished and partial ones among those that were not cancelled; null without such."""
+    """The share of finished runs among those that ended, without cancelled ones. Partial is no success. From 0
+    to 1; null without such.
+    """
     pages: int
     """Number of pages."""
     items: int
@@ -2023,7 +2025,9 @@ class RunDay(Record):
     cancelled: int
     """Number of cancelled runs."""
     success_rate: float | None
-    """The share of finished and partial ones among those that were not cancelled; null without such."""
+    """The share of finished runs among those that ended, without cancelled ones. Partial is no success. From 0
+    to 1; null without such.
+    """
     pages: int
     """Number of pages."""
     items: int
@@ -2571,7 +2575,9 @@ class SiteRuns(Record):
     cancelled: int
     """Number of cancelled runs."""
     success_rate: float | None
-    """The share of `succeeded` in the runs that were not cancelled; 0 to 1."""
+    """The share of finished runs among those that ended, without cancelled ones. Partial is no success. From 0
+    to 1; null without such.
+    """
     duration_seconds: Duration | None
     """Null if no run was started."""
     last_finished_at: datetime

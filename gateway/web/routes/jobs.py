@@ -17,7 +17,17 @@ from gateway.errors import ConflictError, InvalidRequestError, ScopeMissingError
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.bulk import Asked, BulkActs
 from gateway.jobs.completion import Cancellation, Pausing
-from gateway.jobs.job import LISTED_URLS, RUN_STATUSES, Job, JobStatus, ListedJob, RunStatus, WaitingReason, run_id_of
+from gateway.jobs.job import (
+    LISTED_URLS,
+    RUN_STATUSES,
+    SUCCESS_RULE,
+    Job,
+    JobStatus,
+    ListedJob,
+    RunStatus,
+    WaitingReason,
+    run_id_of,
+)
 from gateway.jobs.queries import JobFilter, JobOrder, JobQueries
 from gateway.jobs.rerun import DeadLetters, Resubmission
 from gateway.nodes.node import NodeState
@@ -336,9 +346,7 @@ class SiteRunsView(BaseModel):
     partial: int
     failed: int
     cancelled: int
-    success_rate: float | None = Field(
-        description="The share of `succeeded` in the runs that were not cancelled; 0 to 1."
-    )
+    success_rate: float | None = Field(description=f"{SUCCESS_RULE} From 0 to 1; null without such.")
     duration_seconds: DurationView | None = Field(description="Null if no run was started.")
     last_finished_at: Timestamp
 

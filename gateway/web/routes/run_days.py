@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.access.keys import Caller, Scope
-from gateway.jobs.job import JobStatus
+from gateway.jobs.job import SUCCESS_RULE, JobStatus
 from gateway.jobs.run_days import SUMS_KEPT, RunDays, RunHistory, RunSubject, RunTotals, spider_subject
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import mongo_errors
@@ -50,9 +50,7 @@ class RunSumsView(BaseModel):
     partial: int
     error: int
     cancelled: int
-    success_rate: float | None = Field(
-        description="The share of finished and partial ones among those that were not cancelled; null without such."
-    )
+    success_rate: float | None = Field(description=f"{SUCCESS_RULE} From 0 to 1; null without such.")
     pages: int
     items: int
     errors: int

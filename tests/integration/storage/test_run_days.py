@@ -194,12 +194,14 @@ def test_old_sums_are_forgotten(served: Mongo, days: RunDays) -> None:
 def test_the_figures_are_those_of_the_jobs(served: Mongo, days: RunDays) -> None:
     seconds = [1, 5, 30, 31, 33, 60, 61, 3600, 80_000]
     jobs = [ended(served, seconds=one) for one in seconds]
-    jobs += [ended(served, seconds=None, status=status, progress=None) for status in ("error", "cancelled")]
+    ends = ("error", "cancelled", "partial")
+    jobs += [ended(served, seconds=None, status=status, progress=None) for status in ends]
     jobs.append(ended(served, progress=Progress(completed_pages=2**63 - 1, items_count=-5)))
     days.add(jobs)
     total = of_spider(served)
-    assert (total.ended, total.good, total.failed) == (12, 10, 1)
-    assert total.success == 10 / 11
+    assert (total.ended, total.good, total.failed) == (13, 11, 1)
+    # a partial run is no success, and a cancelled one does not count
+    assert total.success == 10 / 12
     assert total.median_seconds == pytest.approx(statistics.median_low([*seconds, 60]), rel=0.1)
     assert total.errors == 9
     assert total.items == 27

@@ -92,7 +92,7 @@ def test_the_figures_are_rounded_and_none_where_there_is_none(summed: SummedBoar
         "partial": 1,
         "error": 1,
         "cancelled": 0,
-        "success_rate": 0.75,
+        "success_rate": 0.5,
         "pages": 120,
         "items": 40,
         "errors": 8,
