@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Annotated, NamedTuple
 
 from fastapi import Query, Request, Response
@@ -13,11 +14,12 @@ from pydantic import Field
 
 from gateway.access.keys import Caller, Scope
 from gateway.console.formats import duration
-from gateway.console.job_view import RunRow, pretty, runs
+from gateway.console.job_view import RunRow, pretty, runs, today_and_before
 from gateway.console.pages import Pages, Viewer, page
 from gateway.jobs.attempts import AttemptStore
-from gateway.jobs.job import Job
-from gateway.jobs.queries import JobQueries
+from gateway.jobs.job import GOOD_STATUSES, Job, ListedJob
+from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.jobs.run_days import day_of
 from gateway.jobs.store import JobStore
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
@@ -97,6 +99,34 @@ def _other(now: Job, other: str | None, parts: GatewayParts, caller: Caller) -> 
     if other is not None:
         return parts[AttemptStore].complete(parts[JobStore].get(other))
     return next(iter(parts[JobQueries].runs_before(now, 1, of_all_users=caller.user_id is None)), None)
+
+
+class TwoDays(NamedTuple):
+    """Two runs to compare: one of today, and one of an earlier day."""
+
+    today: ListedJob
+    before: ListedJob
+    #: How the earlier day is called.
+    day: str
+
+
+#: Among so many good runs of today, and of the days before, the two are looked for.
+_LOOKED_AT = 20
+
+
+def two_days(wanted: JobFilter, parts: GatewayParts) -> TwoDays | None:
+    """`None` if there are no two."""
+    now, midnight = parts.clock(), day_of(parts.clock())
+    good = wanted._replace(status=tuple(sorted(GOOD_STATUSES)))
+    halves = good._replace(since=midnight), good._replace(until=midnight)
+    with mongo_errors():
+        found = today_and_before(
+            [job for half in halves for job in parts[JobQueries].page(half, _LOOKED_AT).jobs], now
+        )
+    if found is None:
+        return None
+    is_yesterday = day_of(found[1].created_at) == midnight - timedelta(days=1)
+    return TwoDays(*found, "yesterday" if is_yesterday else f"{found[1].created_at:%d %b}")
 
 
 def _figures(before: Job, now: Job, old: RunRow, new: RunRow) -> Iterator[Beside]:

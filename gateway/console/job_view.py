@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from gateway.console.formats import plain
@@ -168,18 +168,16 @@ def runs(jobs: Sequence[ListedJob | Job], now: datetime) -> Runs:
     return Runs(rows, RunRow(jobs[0], **columns))
 
 
-def today_and_yesterday(jobs: Sequence[ListedJob], now: datetime) -> tuple[ListedJob, ListedJob] | None:
-    """The last good run of today, and that of yesterday (UTC) which the same schedule has started, or none; `None`
-    unless there are both. `jobs` have the newest first.
+def today_and_before(jobs: Sequence[ListedJob], now: datetime) -> tuple[ListedJob, ListedJob] | None:
+    """The last good run of today (UTC), and the last good one of an earlier day, of one schedule or both of none.
+
+    `None` if there are no two. `jobs` have the newest first.
     """
-    today = day_of(now)
     good = [job for job in jobs if job.status in GOOD_STATUSES]
-    first = next((job for job in good if day_of(job.created_at) == today), None)
-    before = (
-        job for job in good
-        if first and day_of(job.created_at) == today - timedelta(days=1) and job.schedule_id == first.schedule_id
-    )  # fmt: skip
-    return (first, other) if first and (other := next(before, None)) else None
+    of_today = [job for job in good if day_of(job.created_at) == day_of(now)]
+    earlier = [job for job in good if day_of(job.created_at) < day_of(now)]
+    pairs = ((one, other) for one in of_today for other in earlier if other.schedule_id == one.schedule_id)
+    return next(pairs, None)
 
 
 def _run(job: ListedJob | Job, now: datetime) -> RunRow:

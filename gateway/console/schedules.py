@@ -14,12 +14,12 @@ from pydantic import Field, model_validator
 from gateway.access.keys import ANYBODY, Scope
 from gateway.access.saved_views import ListName
 from gateway.clock import to_iso
+from gateway.console.comparison import two_days
 from gateway.console.crawl import Chosen, offered, spider_of, texts_of
 from gateway.console.datasets import of_schedule
 from gateway.console.days import histories_of, in_list
 from gateway.console.flags import flags_of
 from gateway.console.formats import duration
-from gateway.console.job_view import today_and_yesterday
 from gateway.console.pages import Pages, page
 from gateway.console.parameters import parameter_form
 from gateway.console.saved_views import own_views
@@ -294,6 +294,7 @@ def one_schedule(
 ) -> Response:
     schedule = get_schedule(schedule_id, parts)
     runs = parts[JobQueries].page(JobFilter(schedule_id=schedule_id), _RUNS).jobs
+    between = two_days(JobFilter(schedule_id=schedule_id), parts)
     compared = [] if caller_of(request).projects else [job.id for job in runs]
     return page(
         request,
@@ -302,7 +303,7 @@ def one_schedule(
         have_run=have_run_of(schedule_id, parts, MOST_COUNTED),
         changes=of_schedule(compared, request, parts),
         runs=runs,
-        two_days=today_and_yesterday(runs, parts.clock()),
+        two_days=between,
         coming=preview_schedule(schedule_id, PreviewQuery(count=10), parts),
         history=list_schedule_history(schedule_id, HistoryQuery(limit=50, after=query.after), parts),
         asked=query,

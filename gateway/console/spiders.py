@@ -10,9 +10,10 @@ from fastapi import Query, Request, Response
 from pydantic import Field
 
 from gateway.access.keys import Scope
+from gateway.console.comparison import two_days
 from gateway.console.days import bar_height, histories_of, pictures
 from gateway.console.errors import of_spider
-from gateway.console.job_view import RunRow, Runs, runs, today_and_yesterday
+from gateway.console.job_view import RunRow, Runs, runs
 from gateway.console.pages import Pages, page
 from gateway.jobs.job import GOOD_STATUSES, ListedJob
 from gateway.jobs.queries import JobFilter, JobQueries
@@ -80,7 +81,9 @@ def spider_page(
     caller: Called,
 ) -> Response:
     with mongo_errors():
-        jobs = parts[JobQueries].page(caller.limited(JobFilter(project=project, spider=spider)), SHOWN).jobs
+        of_spider_alone = caller.limited(JobFilter(project=project, spider=spider))
+        jobs = parts[JobQueries].page(of_spider_alone, SHOWN).jobs
+        between = two_days(of_spider_alone, parts)
         started_by = caller.limited(ScheduleFilter(project=project, spider=spider))
         schedules, _ = parts[ScheduleStore].page(started_by, _SCHEDULES)
         sites = parts[SiteStore].all() if Scope.CRAWL in caller.scopes else []
@@ -95,7 +98,7 @@ def spider_page(
         spider=spider,
         info=next(iter(known), None),
         beside=beside,
-        two_days=today_and_yesterday(jobs, parts.clock()),
+        two_days=between,
         bars=_bars(beside) if beside else [],
         width=SHOWN * _STEP,
         height=_HEIGHT,

@@ -8,7 +8,7 @@ from typing import Any
 from jobs import make_job
 
 from gateway.clock import utc_now
-from gateway.console.job_view import no_log, parameters, pretty, runs, start_urls, story, today_and_yesterday
+from gateway.console.job_view import no_log, parameters, pretty, runs, start_urls, story, today_and_before
 from gateway.contract.crawl import CrawlSpec, FetchOptions
 from gateway.contract.records import Progress
 from gateway.jobs.job import Attempt, Job, JobStatus, Occurrence, PastStep, StepKind, WaitingReason
@@ -131,13 +131,16 @@ def test_why_a_log_has_no_lines_is_said_as_far_as_it_is_known() -> None:
     assert "LOG_RETENTION_DAYS" in said(700, settled=True, logs_removed_at=NOW)
 
 
-def test_a_run_of_today_is_compared_with_that_of_yesterday_of_the_same_schedule() -> None:
+def test_a_run_of_today_is_compared_with_that_of_an_earlier_day_of_the_same_schedule() -> None:
     noon = NOW.replace(hour=12)
 
     def run(hours: float, schedule: str | None = None, status: JobStatus = JobStatus.FINISHED) -> Job:
         return make_job(status=status, schedule_id=schedule, created_at=noon - timedelta(hours=hours))
 
     today, other, failed, before = run(1, "mine"), run(23, "other"), run(24, "mine", JobStatus.ERROR), run(25, "mine")
-    assert today_and_yesterday([today, other, failed, before, run(49, "mine")], noon) == (today, before)
-    assert today_and_yesterday([today, other, failed, run(49, "mine")], noon) is None
-    assert today_and_yesterday([before], noon) is None
+    by_hand, older = run(0), run(49, "mine")
+    assert today_and_before([today, other, failed, before, older], noon) == (today, before)
+    # one that was started by hand has none before it, and a schedule may have rested yesterday
+    assert today_and_before([by_hand, today, other, failed, older], noon) == (today, older)
+    assert today_and_before([today, other, failed], noon) is None
+    assert today_and_before([before, older], noon) is None
