@@ -55,8 +55,10 @@ help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
 	  || sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \2/p' $(MAKEFILE_LIST)
 
+# /help serves the documentation as soon as it is there
 up: $(RUN) ## Start the whole platform on this machine; Ctrl-C stops it; ARGS=--verbose
-	@exec $(BIN)/discoverybot up $(ARGS)
+	@[ -e $(SITE).zip ] || { mkdir -p .tools; nice $(MAKE) --silent docs > .tools/docs.log 2>&1 < /dev/null & }; \
+	exec $(BIN)/discoverybot up $(ARGS)
 
 demo: $(RUN) ## Crawl a small bundled site on a scratch platform and show what is wrong with it
 	@exec $(BIN)/discoverybot demo $(ARGS)
@@ -151,7 +153,8 @@ set -e; $(find-uv); \
 	env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.tools/docs/.venv "$$uv" run --frozen --quiet --only-group docs \
 	  zensical build --strict --config-file .tools/docs/zensical.toml; \
 	$(PYTHON) .ci/help_search.py .tools/docs/site; \
-	$(PYTHON) -c 'import shutil; shutil.make_archive("$(SITE)", "zip", ".tools/docs/site")'; \
+	$(PYTHON) -c 'import shutil; shutil.make_archive(".tools/docs/help", "zip", ".tools/docs/site")'; \
+	mv .tools/docs/help.zip $(SITE).zip; \
 	echo "It is in $(SITE).zip, and its first page is .tools/docs/site/index.html"
 endef
 

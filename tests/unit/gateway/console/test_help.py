@@ -122,6 +122,7 @@ async def test_what_the_site_has_not_is_not_found(client: httpx2.AsyncClient, ar
 async def test_a_site_that_is_not_built_says_how_to_build_it(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/help/docs/troubleshooting.html")
     assert answer.status_code == 404
+    assert "After <code>make up</code> in a new clone" in answer.text
     assert "<code>make docs</code>" in answer.text
     assert "docs/troubleshooting.md" in answer.text
 
