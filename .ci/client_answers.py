@@ -41,6 +41,8 @@ class Kind(NamedTuple):
     without: tuple[str, ...] = ()
     #: What one that was just made does not know yet.
     unsure: tuple[str, ...] = ()
+    #: A class of those of which all is known: in it, only what the first schema says so may be `None`.
+    whole: str = ""
 
 
 KINDS = (
@@ -51,6 +53,7 @@ KINDS = (
         ("status",),
         "A job: in lists and at its start it has fewer fields than `client.job(…)`.",
         unsure=("spider", "created_at"),
+        whole="JobDetailRecord",
     ),
     Kind(
         "ScheduleRecord",
@@ -214,15 +217,20 @@ class Records:
         ]
         for name, value in (("_names", kind.names), ("_shows", kind.shows)):
             lines += [f"    {name} = {value!r}"] if value else []
+        known = [f"class {kind.whole}({kind.name}):", *docstring(f"A `{kind.name}` of which all is known.")]
         required = self._schemas[kind.schemas[0]].get("required", ())
         for field, schema in first.items():
             if field in kind.without:
                 continue
             told = self._type(schema)
             may_lack = field in kind.unsure or field not in required or any(field not in other for other in others)
-            lines.append(f"    {field}: {told}{' | None' if may_lack and not _has_none(told) else ''}")
-            lines += docstring(schema.get("description"))
+            doc = [*docstring(schema.get("description"))]
+            lines += [f"    {field}: {told}{' | None' if may_lack and not _has_none(told) else ''}", *doc]
+            if may_lack and field in required and not _has_none(told):
+                known += [f"    {field}: {told}", *doc]
         self._classes[kind.name] = "\n".join([*lines, ""])
+        if kind.whole:
+            self._classes[kind.whole] = "\n".join([*known, ""])
 
     def _type(self, schema: Schema) -> str:
         """What it is in Python; what it is made of is added."""

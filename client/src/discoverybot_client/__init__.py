@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from discoverybot_client._async.client import Client as AsyncClient
 from discoverybot_client._async.jobs import Job as AsyncJob
+from discoverybot_client._async.jobs import JobDetail as AsyncJobDetail
 from discoverybot_client._async.platform import Key as AsyncKey
 from discoverybot_client._async.platform import Keys as AsyncKeys
 from discoverybot_client._async.platform import Node as AsyncNode
@@ -33,7 +34,7 @@ from discoverybot_client._async.signals import Endpoints as AsyncEndpoints
 from discoverybot_client._async.signals import ErrorGroup as AsyncErrorGroup
 from discoverybot_client._async.signals import ErrorGroups as AsyncErrorGroups
 from discoverybot_client._sync.client import Client
-from discoverybot_client._sync.jobs import Job
+from discoverybot_client._sync.jobs import Job, JobDetail
 from discoverybot_client._sync.platform import (
     Key,
     Keys,
@@ -152,6 +153,7 @@ __all__ = [
     "AsyncErrorGroup",
     "AsyncErrorGroups",
     "AsyncJob",
+    "AsyncJobDetail",
     "AsyncKey",
     "AsyncKeys",
     "AsyncNode",
@@ -203,6 +205,7 @@ __all__ = [
     "Invitation",
     "ItemDifferences",
     "Job",
+    "JobDetail",
     "JobErrorRecord",
     "JobProgress",
     "JobSummary",

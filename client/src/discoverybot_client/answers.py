@@ -446,6 +446,45 @@ class Advice(Record):
     """The page of the documentation that says more; it is at `/help/{reference}`."""
 
 
+class JobDetailRecord(JobRecord):
+    """A `JobRecord` of which all is known."""
+
+    spider: str
+    """The name of the spider."""
+    created_at: datetime
+    """When it was created."""
+    user_id: str
+    """The user to whom it belongs."""
+    spec: CrawlSpec
+    """What was asked for."""
+    tags: list[str]
+    """Labels to find it by."""
+    priority: int
+    """Waiting jobs with a higher priority begin first."""
+    max_retries: int
+    """At most this many retries."""
+    failures: int
+    """How many attempts failed, those that their node did not start included."""
+    webhooks: list[str]
+    """Addresses that are called with its events."""
+    webhooks_delivered: list[str]
+    """The webhooks that were called successfully."""
+    updated_at: datetime
+    """When it was last changed."""
+    attempts: list[Attempt]
+    """The newest ones: at least 100, if there are as many."""
+    logs_url: str
+    """The address of the log."""
+    items_url: str
+    """The address of the items."""
+    files_url: str
+    """The address of the list of its files."""
+    page_url: str
+    """The job's page in the console, for people."""
+    new_errors: int
+    """How many of its errors (`GET /jobs/{job_id}/errors`) are new, or back after they were resolved."""
+
+
 class ScheduleRecord(Record):
     """A schedule: in lists it has fewer fields."""
 

@@ -43,6 +43,9 @@ class Record:
     #: Further fields that `repr` shows; without both, it shows all.
     _shows: ClassVar[tuple[str, ...]] = ()
 
+    #: Objects of a class and of its subclasses are equal, and look alike, if the class has a name for all of them.
+    _called: ClassVar[str] = ""
+
     #: The type of each field, set on first use.
     _fields: ClassVar[dict[str, Any]]
 
@@ -81,18 +84,22 @@ class Record:
         return sorted({*super().__dir__(), *self._kinds(), *self._data})
 
     def __eq__(self, other: object) -> bool:
-        if not (isinstance(other, Record) and type(other) is type(self)):
+        if not (isinstance(other, Record) and other._kind() == self._kind()):
             return NotImplemented
         return self._named() == other._named() if self._names else self._data == other._data
 
     def __hash__(self) -> int:
         values = self._named() if self._names else (json.dumps(self._data, sort_keys=True, default=str),)
-        return hash((type(self), *values))
+        return hash((self._kind(), *values))
 
     def __repr__(self) -> str:
         shown = [f"{name}={self._data.get(name)!r}" for name in self._shows]
         what = [*map(repr, self._named()), *shown] or [repr(self._data)]
-        return f"{type(self).__name__}({', '.join(what)})"
+        return f"{self._called or type(self).__name__}({', '.join(what)})"
+
+    @classmethod
+    def _kind(cls) -> str | type[Record]:
+        return cls._called or cls
 
     @classmethod
     def _kinds(cls) -> dict[str, Any]:

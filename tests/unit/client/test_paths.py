@@ -38,7 +38,7 @@ def asked_by(kind: Any, name: str) -> list[bytes]:
 
     with Client("http://127.0.0.1:9", transport=httpx2.MockTransport(answer)) as client:
         thing = client if kind is Client else _made(kind, name, client._transport)
-        for title, method in list(vars(kind).items()):
+        for title, method in inspect.getmembers(kind):
             if title.startswith("_") or title in OTHERS or not isinstance(method, FunctionType):
                 continue
             parameters = list(inspect.signature(method).parameters.values())[1:]

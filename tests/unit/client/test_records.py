@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 import httpx2
 import pytest
 
-from discoverybot_client import Client, Event, FileRecord, Health, LogLine, RunDays
+from discoverybot_client import Client, Event, FileRecord, Health, Job, LogLine, RunDays
 from discoverybot_client.answers import Attempt, HealthCheck, JobRecord, ScheduleRecord
 
 
@@ -34,6 +34,18 @@ def test_an_object_of_a_client_can_be_copied() -> None:
         job = client.job("5f")
         copied = copy.deepcopy(job)
         assert (copied, copied.raw is job.raw, copied.refresh().status) == (job, False, "running")
+
+
+def test_a_job_of_a_list_is_the_same_with_all_its_fields() -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        job = {"job_id": "5f", "status": "running"}
+        return httpx2.Response(200, json={"jobs": [job], "next": None} if request.url.path == "/jobs" else job)
+
+    with Client("http://127.0.0.1:9", transport=httpx2.MockTransport(answer)) as client:
+        (row,), job = client.jobs(), client.job("5f")
+    assert isinstance(job, Job)
+    assert (row, hash(row), repr(row)) == (job, hash(job), repr(job))
+    assert job != JobRecord(job.raw)
 
 
 def test_objects_inside_are_records_with_times() -> None:

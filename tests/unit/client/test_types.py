@@ -18,6 +18,7 @@ from discoverybot_client import (
     Client,
     CrawlFailedError,
     Event,
+    Job,
     WaitTimeoutError,
     verify,
 )
@@ -41,7 +42,12 @@ def right(client: Client, newer: dict[str, Any], maybe: str | None) -> None:
     pages = client.datasets.get("pages")
     pages.export("pages.csv", "csv", fields=["url"], removed=True, bom=True)
     pages.export_changes("changes.csv", "csv", since=datetime.now(UTC), fields=["url"], bom=True)
-    print(job.finished_at, job.spec and job.spec.params, job.attempts and job.attempts[0].ended_at, job["newer"])
+    print(job.finished_at, job.spec.params, job.attempts[0].ended_at, job.refresh().tags[0], job["newer"])
+    print(client.crawl("https://example.com").require_good().spec.spider, client.start_crawl("https://a.com").spider)
+    for row in client.jobs():
+        print(row.spec and row.spec.params, row.attempts and row.attempts[0].ended_at)
+    known: list[Job] = [job, *client.jobs()]
+    print(known)
     print(client.health().checks["mongodb"].todo, client.deploy("shop").spiders, client.errors.get("5f").days[0].day)
     for run in client.schedules.get("0d4f").coming(3):
         print(run.at.astimezone(), run.local)
@@ -122,10 +128,11 @@ def wrong(client: Client, late: WaitTimeoutError) -> None:
     client.datasets.get("pages").export("pages.csv", "csv", bom="yes")  # wrong
     client.datasets.get("pages").export_changes("changes.csv", "csv", q="sale")  # wrong
     print(job.stauts)  # wrong
+    print(client.start_crawl("https://example.com").spec.params)  # wrong
     print(client.schedules.get("0d4f").next_runs)  # wrong
     print(client.datasets.get("pages").hold)  # wrong
     late.job.stop()  # wrong
-    print(job.attempts[0].status)  # wrong
+    print(job.attempts[0].stauts)  # wrong
     print(job.status == "fialed")  # wrong
     client.alert_rules.create("failed", {"measure": "fialed"})  # wrong
     print(client.health().checks["mongodb"].stauts)  # wrong

@@ -13,6 +13,7 @@ from discoverybot_client.answers import (
     FieldCoverage,
     FileRecord,
     ItemDifferences,
+    JobDetailRecord,
     JobErrorRecord,
     JobProgress,
     JobRecord,
@@ -48,6 +49,8 @@ _STARTED = ("cached", "cached_at", "scheduled")
 
 class Job(Bound, JobRecord):
     """A crawl, as it was known last: `refresh` and `wait` renew it."""
+
+    _called = "Job"
 
     @property
     def id(self) -> str:
@@ -322,3 +325,9 @@ class Job(Bound, JobRecord):
     def _path(self, what: str = "") -> str:
         path = f"/jobs/{segment(self.id)}"
         return f"{path}/{what}" if what else path
+
+
+class JobDetail(Job, JobDetailRecord):
+    """A job of which all fields are known, as `Client.job` and `Client.crawl` return it. It is a `Job`: one that was
+    just started, or comes from a list, may lack some.
+    """

@@ -38,7 +38,7 @@ from discoverybot_client.records import NEW_JOB, Event
 from discoverybot_client.rules import Address, Deadline, Pace, Retries, Verify, given, idempotent, order, segment
 
 from .event_stream import events
-from .jobs import Job
+from .jobs import Job, JobDetail
 from .operations import in_thread
 from .platform import Keys, Nodes, Projects, SavedViews, Sites, Targets
 from .resources import Datasets, DeadLetters, Schedules
@@ -179,7 +179,7 @@ class Client:
         wait: float | None = None,
         idempotency_key: str | None = None,
         **fields: Unpack[CrawlFields],
-    ) -> Job:
+    ) -> JobDetail:
         """Crawl from these URLs on, and return the job once it has ended, whether well or not (see
         `Job.require_good`). `Job.items` has the results.
 
@@ -192,7 +192,8 @@ class Client:
         deadline = Deadline(wait)
         limit = Deadline(deadline.within(self._transport.timeout))
         job = self._start(urls, spider, fields, idempotent(idempotency_key), limit)
-        return job.wait(None if wait is None else deadline.within(wait))
+        job.wait(None if wait is None else deadline.within(wait))
+        return JobDetail(job.raw, self._transport)
 
     def start_crawl(
         self,
@@ -235,9 +236,9 @@ class Client:
         body = order(self.user_id, urls, spider, fields)
         return CrawlPreview(self._transport.call("POST", "/crawl/preview", json=body, repeatable=True))
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> JobDetail:
         """The job with this id. Raises `NotFoundError`, and `NotAJobError` for the id of a schedule."""
-        return Job({"job_id": job_id}, self._transport).refresh()
+        return JobDetail({"job_id": job_id}, self._transport).refresh()
 
     def jobs(self, **filters: Unpack[JobFilters]) -> Iterator[Job]:
         """Jobs, the newest first. Filters are those of `GET /jobs`, such as `spider="seo"`, `status=["error"]`."""
