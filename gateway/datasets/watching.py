@@ -7,6 +7,7 @@ runs. If two workers watch the same run for a moment, both come to the same resu
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -28,6 +29,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.messages import about
 from gateway.jobs.queries import JobSweeps
 from gateway.nodes.health import WORKER, HeartbeatStore, process_name
+from gateway.repeated_work import Isolation
 
 log = structlog.get_logger()
 
@@ -64,15 +66,20 @@ class RunWatch:
     _name: str = field(init=False, factory=lambda: process_name(WORKER))
     #: By job id.
     _watched: dict[str, _Watched] = field(init=False, factory=dict)
+    _apart: Isolation = field(init=False, factory=lambda: Isolation("running_datasets"))
+    #: The job that was looked at last.
+    _last: str = field(init=False, default="")
 
     def look(self) -> None:
-        """Check the items that this worker's runs have found since the last round. Raises PyMongo's errors."""
+        """Check the items that this worker's runs have found since the last round. A run that fails is left alone for
+        a while, and the next round begins after the run where the time of this one was over. Raises PyMongo's errors.
+        """
         mine = self._mine(self._queue.going_on())[:MOST_WATCHED]
         self._watched = {job_id: self._watched[job_id] for job_id in mine if job_id in self._watched}
-        for job in self._jobs.jobs(mine).values():
-            if job is not None and job.stop_reason is None:
-                with about(job):
-                    self._look_at(job)
+        going_on = ((job_id, job) for job_id, job in self._jobs.jobs(mine).items() if job and job.stop_reason is None)
+        jobs = dict(sorted(going_on))
+        first = bisect_right(names := list(jobs), self._last)
+        self._apart.each(((name, jobs[name]) for name in (*names[first:], *names[:first])), self._look_next)
 
     def _mine(self, job_ids: Sequence[str]) -> list[str]:
         """The jobs that this worker watches, by rendezvous hashing: when a worker starts or ends, only its own jobs
@@ -83,6 +90,11 @@ class RunWatch:
         since = self._clock() - _AWAY
         workers = {one.name for one in self._heartbeats.all(f"{WORKER}:") if one.at >= since} | {self._name}
         return [job_id for job_id in job_ids if max(workers, key=lambda name: digest([name, job_id])) == self._name]
+
+    def _look_next(self, job: Job) -> None:
+        self._last = job.id
+        with about(job):
+            self._look_at(job)
 
     def _look_at(self, job: Job) -> None:
         watched = self._watched.get(job.id)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from conftest import Platform
 from dataset_runs import DatasetRuns
+from jobs import make_job
 from test_completion import exit_of, running
 from test_pausing import stopped
 
@@ -70,6 +71,25 @@ def rows(count: int, **fields: Any) -> list[dict[str, Any]]:
 @pytest.fixture
 def watched(platform: Platform) -> Watched:
     return Watched(platform, HOLDS_AFTER)
+
+
+def test_a_run_whose_dataset_cannot_be_read_keeps_no_other_from_being_paused(
+    platform: Platform, watched: Watched
+) -> None:
+    # whichever of them is looked at first
+    for number in range(4):
+        spec = CrawlSpec(spider="offers", start_urls=("https://x.test/",), dataset={**ORDER, "name": f"odd{number}"})
+        attempt = {"attempt": 1, "node": "n1", "dispatched_at": platform.clock()}
+        other = make_job(user_id="bob", spec=spec, status=JobStatus.RUNNING, attempt=1, attempts={"1": attempt})
+        platform.jobs.insert(other)
+        assert spec.dataset is not None
+        DatasetStore(platform.database).ensure("bob", spec.dataset.name, spec.dataset.options)
+    platform.database["datasets"].update_many({"user_id": "bob"}, {"$set": {"key": 7}})
+    watch = watched.watch()
+    watched.finds(rows(60, price=None))
+    watch.look()
+    watch.look()
+    assert watched.now.pause_requested_at
 
 
 def test_a_run_that_collapses_half_way_is_paused_and_says_why(platform: Platform, watched: Watched) -> None:
