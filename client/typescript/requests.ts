@@ -49,8 +49,11 @@ const REPEATABLE: readonly string[] = ['GET', 'HEAD', 'PUT', 'DELETE'];
 const FIRST = 250;
 const LONGEST = 30_000;
 const ASKED_FOR = 120_000;
-/** Milliseconds: an answer that the gateway has waited with takes longer. */
+/** Milliseconds: an answer that the gateway has waited with takes longer; and the longest pause after one that it has
+ * not waited with. */
 const QUICK = 1000;
+/** Milliseconds. */
+const LONGEST_LOOK = 5000;
 /** Milliseconds. A longer timer would be over at once. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
@@ -179,7 +182,8 @@ export class Pace {
   /** Resolves when to ask again, which is at once if the answer took its time or said something new. */
   async next(isNew: boolean): Promise<void> {
     this.#quick = isNew || performance.now() - this.#asked >= QUICK ? 0 : this.#quick + 1;
-    if (this.#quick) await passed(Math.min(pauseBefore(this.#quick - 1), this.deadline.left), this.signal);
+    const pause = this.#quick ? Math.min(LONGEST_LOOK, pauseBefore(this.#quick), this.deadline.left) : 0;
+    if (pause) await passed(pause, this.signal);
     this.#asked = performance.now();
   }
 }
