@@ -431,8 +431,6 @@ def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) 
     except ValidationError as error:
         problem = error.errors()[0]
         raise InvalidRequestError(".".join(["spec", *map(str, problem["loc"])]), problem["msg"]) from None
-    if spec.not_after.tzinfo is None:
-        raise InvalidRequestError("spec.not_after", "needs a time zone")
     named = (spec.job_id, spec.attempt, canonical(spec.project).lower(), spec.spider)
     if named != (attempt.job_id, attempt.attempt, project.lower(), spider):
         raise InvalidRequestError("spec", "is of another attempt, project or spider than the request")

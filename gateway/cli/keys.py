@@ -150,7 +150,7 @@ def _scopes(words: Iterable[str]) -> list[Scope]:
     try:
         return [Scope(word) for word in words]
     except ValueError as error:
-        raise ApiError(f"--scope: {error}; it is one of {', '.join(Scope)}") from None
+        raise typer.BadParameter(f"{error}; it is one of {', '.join(Scope)}", param_hint="--scope") from None
 
 
 def _api(url: str | None) -> Api:

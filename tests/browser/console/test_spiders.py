@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from browser.console.platform import HOSTILE, Console
-from browser.console.tabs import PHONE, Axe, OpenTab
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from jobs import make_job
 from playwright.async_api import expect
 
@@ -122,19 +122,19 @@ async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_p
         lost = tab.page.locator(".job-standing .badge", has_text="price")
         await expect(lost).to_have_text("price: filled in 0 % of items, before 100 %")
         await axe(tab)
-        # the answer is at the top of the page to which the question leads, also after a good run
         with_prices(console, 0, "1.9", 5)
         await lost.click()
-        await tab.page.get_by_role("link", name="Since which run? price").click()
-        answer = tab.page.locator("#unusual").get_by_role("status")
-        await expect(answer).to_contain_text(
-            re.compile(r"price lost values in run \w{8} \(1 d ago, version 2\.0\): 0 %")
-        )
-        await expect(answer).to_contain_text(
-            re.compile(r"the run before, \w{8} \(2 d ago, version 1\.9\), 100 % had it")
-        )
-        await expect(answer).to_contain_text("It has values again since run")
+        await the_run_since_which_it_is_lost(tab)
         await axe(tab)
+
+
+async def the_run_since_which_it_is_lost(tab: Tab) -> None:
+    """The answer is at the top of the page to which the question leads, also after a good run."""
+    await tab.page.get_by_role("link", name="Since which run? price").click()
+    answer = tab.page.locator("#unusual").get_by_role("status")
+    await expect(answer).to_contain_text(re.compile(r"price lost values in run \w{8} \(1 d ago, version 2\.0\): 0 %"))
+    await expect(answer).to_contain_text(re.compile(r"the run before, \w{8} \(2 d ago, version 1\.9\), 100 % had it"))
+    await expect(answer).to_contain_text("It has values again since run")
 
 
 async def test_how_the_runs_of_a_month_and_of_three_went_is_seen_day_by_day(

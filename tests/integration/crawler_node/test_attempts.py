@@ -297,7 +297,6 @@ def test_a_job_id_that_could_be_a_path_is_refused(node: Any, jobid: str) -> None
         ({}, {"spec": "{"}, "spec"),
         ({}, {"spec": '{"job_id": 1}'}, "spec.spider"),
         ({"start_urls": "x"}, {}, "spec.start_urls"),
-        ({"not_after": "2099-01-01T00:00:00"}, {}, "time zone"),
         ({}, {"spider": "environ"}, "another"),
         ({}, {"jobid": "0" * 32 + "-7"}, "another"),
         ({}, {"setting": "LOG_ENABLED=0"}, "no settings"),
