@@ -141,7 +141,7 @@ def _durations(asked: list[TimedRequest], requests: str) -> DayPicture:
             title = f"{said}: {_outcomes(counts)}"
             where = dict.fromkeys(counts, f"{requests}&slow_ms={_DURATIONS[place]}#tab")
             bars.append(_bar(place, title, counts, most, where=where))
-    return _picture("Duration", most, len(_DURATIONS), bars, HEIGHT)
+    return _picture("Requests by duration", most, len(_DURATIONS), bars, HEIGHT)
 
 
 def _over_time(asked: list[TimedRequest]) -> list[DayPicture]:
@@ -161,8 +161,8 @@ def _over_time(asked: list[TimedRequest]) -> list[DayPicture]:
         for tall in (bar_height(one, longest, HEIGHT),)
     ]
     return [
-        _picture("Requests", most, width, ends, HEIGHT),
-        _picture("Median duration", longest, width, took, HEIGHT)._replace(most=duration(longest)),
+        _picture("Requests over time", most, width, ends, HEIGHT),
+        _picture("Median duration over time", longest, width, took, HEIGHT)._replace(most=duration(longest)),
     ]
 
 

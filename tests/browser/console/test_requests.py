@@ -66,7 +66,7 @@ async def test_pictures_lead_to_requests_and_a_request_to_its_lines_in_the_log(
     console.requests(job, requests(20))
     console.log(job, [f"2027-06-01 09:00:01 [scrapy.core.engine] DEBUG: Crawled (200) <GET {SITE}/slow>"])
     await page.goto(f"/console/jobs/{job.id}/requests")
-    durations = page.get_by_role("group", name=re.compile("^Duration, up to"))
+    durations = page.get_by_role("group", name=re.compile("^Requests by duration, highest"))
     await durations.locator("g", has_text="5000 to 10000 ms").locator("a").last.click()
     await page.wait_for_url("**slow_ms=5000**")
     await expect(rows(page)).to_have_count(3)

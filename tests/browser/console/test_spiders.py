@@ -100,9 +100,9 @@ async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_p
         )
         # the version is taken back from there, and the note says that no run has shown it yet
         await note.get_by_role("button", name="Roll back to 1.9…").click()
-        await tab.page.get_by_role("dialog").get_by_role("button", name="Roll back to 1.9…").click()
+        await tab.page.get_by_role("dialog").get_by_role("button", name="Roll back to 1.9", exact=True).click()
         await expect(note).to_contain_text(
-            "1.9 is the latest version now. The last run had 2.0; there is none since."
+            "Version 1.9 is the latest now. No run has used it yet: the last run had 2.0."
         )
         await note.get_by_role("link", name="shop/faded").click()
         await expect(note).to_contain_text("the first run of version 2.0")

@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 
 /**
- * Whether the user agrees. `yes` is the button's text. The focus returns to where it was.
+ * Whether the user agrees. `yes` is the button's text; a `…` at its end, which says that something is asked first, is left out. The focus returns to where it was.
  *
  * @param {string} words
  * @param {{ yes?: string | undefined, danger?: boolean | undefined }} options
@@ -21,7 +21,7 @@ export function confirmed(words, { yes = "Yes", danger = false } = {}) {
           "div",
           { class: "buttons" },
           h("button", { class: "button", value: "", autofocus: true }, "Cancel"),
-          h("button", { class: `button ${danger ? "danger" : "primary"}`, value: "yes" }, yes),
+          h("button", { class: `button ${danger ? "danger" : "primary"}`, value: "yes" }, yes.replace(/…$/, "")),
         ),
       ),
     );
