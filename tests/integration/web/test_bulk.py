@@ -229,11 +229,11 @@ def test_the_jobs_and_the_schedules_of_a_host_are_found(
     assert scheduled("other.example") == scheduled("ite.example") == []
     assert bulk(gateway, "cancel", user, filter={"host": "other.example"})["matched"] == 0
     assert scheduled("2001:db8::1") == scheduled("[2001:db8::1]") == []
-    wanted = {"host": "https://Site.example/whatever"}
+    wanted = {"host": "https://Site.example:8080/whatever"}
     assert bulk(gateway, "cancel", user, 1, filter=wanted)["done"] == 1
     assert statuses(jobs, [ours]) == ["cancelled"]
 
 
-@pytest.mark.parametrize("host", ["", "a b", "http://", "*.site.example", "site.example:8080"])
+@pytest.mark.parametrize("host", ["", "a b", "http://", "*.site.example"])
 def test_what_is_no_host_is_refused(gateway: httpx2.Client, host: str) -> None:
     assert gateway.get("/jobs", params={"host": host}).status_code == 422
