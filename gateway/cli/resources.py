@@ -167,6 +167,8 @@ SCHEDULES = Resource(
         "next_run": _next_run,
         "state": _styled("state", {"active": "green", "paused": "yellow", "ended": "dim"}),
         "interval": _interval,
+        # an older gateway does not count those by hand
+        "runs": lambda schedule: str(schedule["runs"] + schedule.get("runs_by_hand", 0)),
         "what": _work,
     },
     actions=(

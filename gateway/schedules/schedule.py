@@ -93,8 +93,9 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     #: The next occurrence, as `Occurrence.at` and `Occurrence.due`; absent unless the schedule is active.
     next_at: datetime | None = None
     next_run: datetime | None = None
-    #: How many occurrences ran.
+    #: How many occurrences ran; and how many runs a person started besides, with a release that counts them.
     runs: int = 0
+    runs_by_hand: int = 0
     #: When the last run was fired or asked for by hand, and its job.
     last_run_at: datetime | None = None
     last_job_id: str | None = None

@@ -198,11 +198,11 @@ class ScheduleStore:
 
     @state_change("schedules.note_run")
     def note_run(self, schedule: Schedule, job_id: str, at: datetime) -> None:
-        """Note a run that was asked for by hand, unless another run was noted since the schedule was read. It is not
-        counted, because `max_runs` is about occurrences.
+        """Note a run that was asked for by hand, unless another run was noted since the schedule was read. It is
+        counted apart, because `max_runs` is about occurrences.
         """
         query = {"_id": schedule.id, "last_job_id": schedule.last_job_id}
-        noted = {"$set": {"last_job_id": job_id, "last_run_at": at}}
+        noted = {"$set": {"last_job_id": job_id, "last_run_at": at}, "$inc": {"runs_by_hand": 1}}
         Repeating(self._schedules).update_one(query, noted)
 
     @state_change("schedules.uncount")

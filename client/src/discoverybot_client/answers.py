@@ -520,6 +520,8 @@ class ScheduleRecord(Record):
     """The next run, with jitter; null unless the schedule is active."""
     runs: int
     """How many of its occurrences ran."""
+    runs_by_hand: int
+    """How many other runs were started by hand; `max_runs` does not count them."""
     last_run_at: datetime | None
     """When the last run began, also one that somebody asked for."""
     last_job_id: str | None

@@ -50,6 +50,7 @@ _SUMMARY: JsonDict = {
     "max_runs": None,
     "next_run": "2027-06-02T07:00:00.000Z",
     "runs": 32,
+    "runs_by_hand": 1,
     "last_run_at": _TIME,
     "last_job_id": _RUN,
     "rev": 1,
@@ -128,6 +129,7 @@ class ScheduleSummary(BaseModel, json_schema_extra={"examples": [_SUMMARY]}):
     max_runs: int | None
     next_run: Timestamp | None = Field(description="The next run, with jitter; null unless the schedule is active.")
     runs: int = Field(description="How many of its occurrences ran.")
+    runs_by_hand: int = Field(description="How many other runs were started by hand; `max_runs` does not count them.")
     last_run_at: Timestamp | None = Field(description="When the last run began, also one that somebody asked for.")
     last_job_id: str | None
     rev: int = Field(description="The revision: it grows by 1 with each change of the schedule.")
@@ -249,7 +251,7 @@ def _summary(schedule: Schedule) -> dict[str, Any]:
     same = schedule.model_dump(
         include={
             "user_id", "name", "state", "message", "overlap", "catch_up", "max_runs", "next_run", "runs",
-            "last_run_at", "last_job_id", "rev", "site", "target", "created_at", "updated_at",
+            "runs_by_hand", "last_run_at", "last_job_id", "rev", "site", "target", "created_at", "updated_at",
         }
     )  # fmt: skip
     urls = schedule.crawl.spec.start_urls if schedule.crawl else ()

@@ -38,7 +38,7 @@ def test_a_run_beside_the_occurrences_changes_none_of_them(works: Clockwork) -> 
     assert (job.status, job.schedule_id, job.slot, job.not_before) == (JobStatus.PENDING, schedule.id, None, START)
     assert (works.woken, job.noted, job.held, works.book(schedule)) == ([job.id], None, None, [])
     after = works.schedules.get(schedule.id)
-    assert (after.next_at, after.rev, after.runs) == (START + HOUR, 1, 0)
+    assert (after.next_at, after.rev, after.runs, after.runs_by_hand) == (START + HOUR, 1, 0, 1)
 
 
 def test_a_run_by_hand_is_in_the_history_of_its_schedule_and_is_its_last_run(works: Clockwork) -> None:

@@ -206,3 +206,11 @@ def test_a_city_is_a_time_zone_and_a_time_one_of_every_day(given: dict[str, str]
 def test_a_time_without_a_day_is_refused_where_no_day_is_meant(given: dict[str, str]) -> None:
     with pytest.raises(typer.BadParameter, match="--every 1d"):
         timing(**given)
+
+
+def test_runs_by_hand_are_among_the_runs_of_a_list(gateway: StandIn, run: Run) -> None:
+    by_hand = {**SCHEDULE, "runs": 30, "runs_by_hand": 17}
+    gateway.says("GET /schedules", Answer(200, {"schedules": [by_hand], "next": None}))
+    head, line = run("schedules", COLUMNS="200").stdout.splitlines()
+    place = head.index("RUNS")
+    assert line[place : place + 4].strip() == "47"
