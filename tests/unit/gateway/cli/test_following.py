@@ -53,5 +53,5 @@ def test_an_interruption_is_told_once_and_nothing_is_lost(gateway: StandIn, run:
 def test_a_gateway_that_stays_away_is_given_up(gateway: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.cli.api.PATIENCE", 0)
     gateway.says(f"GET {LOGS}", Answer(200, b"", content_type="text/event-stream"))
-    with pytest.raises(ApiError, match="the stream broke off"):
+    with pytest.raises(ApiError, match="the stream was closed before its end"):
         list(Api(gateway.url).follow(JOB))
