@@ -123,6 +123,9 @@ async def test_the_last_night_shows_old_errors_that_it_had_and_no_others(
             ["ValueError: no colour", "ValueError: no size"]
         )
         await page.go_back()
+        await expect(page.get_by_role("link", name="ValueError: no")).to_have_text(
+            ["ValueError: no size", "ValueError: no colour"]
+        )
         await axe(tab)
 
 
