@@ -15,7 +15,7 @@ from machine import find_program
 from sites.server import Site, html
 from stack import ROOT, Stack
 
-from gateway.web.agents.server import TOOLS
+from gateway.web.agents.mcp_server import TOOLS
 
 # over a hundred packages, so no part of `make test`
 pytestmark = [

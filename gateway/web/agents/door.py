@@ -11,7 +11,7 @@ from typing import Any
 from attrs import define, field
 from starlette.types import ASGIApp
 
-_SERVER = "gateway.web.agents.server"
+_SERVER = "gateway.web.agents.mcp_server"
 
 
 @define(eq=False, repr=False)

@@ -28,8 +28,8 @@ from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
 from gateway.stores.redis import connect_async
 from gateway.web.call_queue import Threads, while_there
-from gateway.web.event_stream.client_stream import Overview, Reader
 from gateway.web.event_stream.hub import Hub, wait_for_end
+from gateway.web.event_stream.job_stream import Reader
 from gateway.web.event_stream.log_lines import (
     FAREWELL,
     RETRY,
@@ -41,6 +41,7 @@ from gateway.web.event_stream.log_lines import (
     StreamLimits,
     event,
 )
+from gateway.web.event_stream.overview_stream import Overview
 from gateway.web.lasting import LastingAnswers, abort
 from gateway.web.schemas.schedule import ScheduleStatusView
 

@@ -15,8 +15,8 @@ from gateway.web.authentication import KeyRing
 from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import problems
-from gateway.web.event_stream.client_stream import MAX_JOBS
 from gateway.web.event_stream.log_lines import MAX_TEXT, NDJSON, TEXT, LineFilter
+from gateway.web.event_stream.overview_stream import MAX_JOBS
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.schemas.stream import EVENT_STREAM, LOG, MANY_JOBS, event_content
 from gateway.web.schemas.types import LogLevel, Timestamp, UserId

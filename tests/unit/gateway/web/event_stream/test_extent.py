@@ -9,7 +9,7 @@ from gateway.clock import utc_now
 from gateway.contract.log_line import Position
 from gateway.contract.records import ExitReport
 from gateway.jobs.job import Job, JobStatus
-from gateway.web.event_stream.client_stream import LogStanding
+from gateway.web.event_stream.job_stream import LogStanding
 from gateway.web.event_stream.log_lines import START
 
 
