@@ -473,7 +473,7 @@ class StillInstallingError(NodeRefusedError):
 
 
 class NodeShutError(NodeRefusedError):
-    """The node does not accept our password or address, so it has not looked at the request."""
+    """The node refuses our password, or the host name under which it is called. It has not looked at the request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, is_nodes_fault=True)

@@ -1,4 +1,4 @@
-/** Streams of events that go on after the last one whenever their connection breaks. */
+/** Streams of events. When a connection breaks, they connect again and continue after the last event that came. */
 
 import type { Client } from './api/client/index.js';
 import { ApiError } from './errors.js';

@@ -194,8 +194,9 @@ class Keeper:
             os.stat(path)  # noqa: PTH116 - the path comes from a question
 
     def _start(self, uid: int, command: dict[str, Any], fds: Sequence[int]) -> int:
-        """Start a command in a session of its own. `numbers` of the command says what `fds` are: 0 is a zygote's
-        socket or a crawl's variables, 1 and 2 are its output, any other is the mark of a crawl.
+        """Start a command in a session of its own. `command["numbers"]` has one number for each of `fds`, which says
+        what it is: 0 for a zygote's socket or a crawl's variables, 1 and 2 for the command's stdout and stderr, any
+        other for the crawl's mark of its start.
 
         This does not wait for the command's `exec`, because its user could stop the process before that.
         """

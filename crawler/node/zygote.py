@@ -154,7 +154,7 @@ def main() -> None:
     adopt_descendants()
     with suppress(BrokenPipeError, ConnectionResetError):  # Scrapyd is gone
         SpiderZygote(ForkChannel(socket.socket(fileno=0)), run).serve()
-    os._exit(0)  # without exit handlers, which are meant for children
+    os._exit(0)  # skips the exit handlers that are registered here: they are for the forked processes
 
 
 # --- what a forked process does to become a crawl, as if it had been started as one

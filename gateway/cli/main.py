@@ -59,8 +59,8 @@ class _Main(CliGroup):
         "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "audit", "alive"),
     }
 
-    #: Commands by their modules, which are imported late: PyMongo, the stack or the container take longer than a
-    #: call.
+    #: Where these commands are defined. Their modules are imported only when the command is used, because importing
+    #: PyMongo, the stack or the container takes longer than a call of the API.
     late: ClassVar = {
         "up": "gateway.cli.up:up",
         "demo": "gateway.cli.up:demo",

@@ -80,7 +80,7 @@ class Reason(StrEnum):
     PROCESS_KILLED = "process_killed"
     DISK_FULL = "disk_full"
     NODE_UNREACHABLE = "node_unreachable"
-    #: The node does not accept the platform's password or address.
+    #: The node refuses the platform's password, or the host name under which the platform calls it.
     NODE_REFUSES = "node_refuses"
     #: The node has no such project, or no such version of it.
     PROJECT_MISSING = "project_missing"

@@ -223,7 +223,7 @@ async def content_of(response: httpx2.Response, longest: int = MAX_ANSWER) -> by
 def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
     """Scrapyd's answer as JSON. Raises as `ScrapydClient.schedule`."""
     if status in {401, 403}:
-        raise NodeShutError(f"{url} refuses our password or address ({status})")
+        raise NodeShutError(f"{url} refuses our password, or the host name in this address ({status})")
     if httpx2.codes.is_redirect(status) or httpx2.codes.is_client_error(status):
         # Scrapyd never redirects, and has all pages that we ask for: something else answers at its address
         raise NodeRefusedError(f"{url} answered {status}: that is no Scrapyd", is_nodes_fault=True)

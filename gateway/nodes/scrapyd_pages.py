@@ -102,7 +102,9 @@ class ScrapydPages:
             raise NodeUnreachableError(f"the node does not answer ({reason})") from error
         if answer.status_code in {401, 403}:
             await answer.aclose()
-            raise NodeShutError(f"the node refuses our password or address ({answer.status_code})")
+            raise NodeShutError(
+                f"the node refuses our password, or the host name in its address ({answer.status_code})"
+            )
         return answer
 
 

@@ -42,7 +42,7 @@ SETTLED = 1.5
 
 @pytest.fixture
 def producer(rabbit: RabbitMQ, request: pytest.FixtureRequest) -> Iterator[Celery]:
-    """As the gateway's, for a queue of the test's own."""
+    """A producer like the gateway's, for a queue that only this test uses."""
     queue = request.node.name
     with create_producer(rabbit.url, queue) as producer:
         yield producer

@@ -150,7 +150,7 @@ def test_a_picture_of_many_looks_at_a_limited_number_of_jobs(
     asked.counts.clear()
     asked.limits.clear()
     assert queries.points(JobFilter(**wanted), 2).is_sample
-    # jobs that are held are counted to the last one: there are few
+    # undecided jobs of occurrences (`held`) are counted without a limit, because there are few
     assert all(limit for match, limit in zip(asked.counts, asked.limits, strict=True) if "held" not in str(match))
     assert all(find["limit"] for find in asked.finds)
     first = [find["filter"]["$and"][0] for find in asked.finds]

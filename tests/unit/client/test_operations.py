@@ -207,7 +207,7 @@ def _egg(folder: Path) -> Path:
 
 @cache
 def _operations() -> dict[str, tuple[str, str, dict[str, Any]]]:
-    """Method, path and description of each by its name; those of others' clients are left out."""
+    """Method, path and description of each operation by its id, without those for Firecrawl's clients."""
     return {
         operation["operationId"]: (method, path, operation)
         for path, methods in document()["paths"].items()

@@ -158,7 +158,8 @@ export class LogRows {
   }
 
   /**
-   * The number of the row at which this position is, or that comes next. Reads what it needs.
+   * The number of the row at this position, or of the next one if there is none. Reads the segment first if its lines
+   * are not held.
    *
    * @type {(id: PositionId) => Promise<number>}
    */
