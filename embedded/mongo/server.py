@@ -29,8 +29,9 @@ from embedded.mongo.wire import Messages, Request, WireError, encode_reply
 # Only one thread uses the store, so a step of a command is atomic. With many clients, a turn has many commands, which
 # share the cost of a commit ("group commit"). If a command fails, only its own writes are undone.
 #
-# A turn begins all new commands. Those that need more than a slice then share as much time as that took, and one
-# slice at least: so a short command waits for one long command, and not for as many as there are.
+# A turn begins all new commands. Those that need more than a slice then share as much time as all else took since
+# their last slice, the commit too, and get one slice at least. So a short command waits for one long command, and not
+# for as many as there are, and the long ones have half of the time, however many short ones there are.
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Executor:
         self._waiting: list[_Task] = []
         #: Commands that have had a slice and are not ready, the one that has waited longest first.
         self._long: deque[_Task] = deque()
+        #: When the last turn stopped working on them (monotonic).
+        self._left_at = 0.0
         self._is_scheduled = False
         self._is_stopped = False
 
@@ -85,15 +88,17 @@ class Executor:
         tasks, self._waiting = self._waiting, []
         answers: list[tuple[_Task, bytes]] = []
         try:
-            began = monotonic()
+            # without long commands, the time since the last turn was idle
+            since = self._left_at if self._long else monotonic()
             for task in tasks:
                 self._take(task, answers)
-            end = monotonic() + (monotonic() - began)
+            end = monotonic() + (monotonic() - since)
             for _ in range(len(self._long)):
                 tasks.append(self._long.popleft())
                 self._take(tasks[-1], answers)
                 if monotonic() >= end:
                     break
+            self._left_at = monotonic()
             self._store.commit()
         except Exception as error:
             # the writes of this turn are discarded, and none of them was acknowledged yet

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,30 +140,70 @@ async def test_a_long_command_gives_way_and_comes_to_its_end(store: Store) -> No
     assert order == ["short", "long"]
 
 
-async def test_a_short_command_waits_for_few_slices_however_many_long_commands_there_are(store: Store) -> None:
-    steps: list[int] = []
-    under_way = asyncio.Event()
+class Clock:
+    now = 0.0
 
-    class Walks(Commands):
-        def run(self, command: Document) -> Any:
-            return self._walk(command["walk"]) if "walk" in command else super().run(command)
+    def __call__(self) -> float:
+        return self.now
 
-        def _walk(self, number: int) -> Any:
-            while len(steps) < 100:
-                steps.append(number)
-                if len(steps) == 40:
-                    under_way.set()
-                # a step that takes all of a slice
-                time.sleep(1.5 * _SLICE)
-                yield
-            return {"n": len(steps)}
 
-    executor = Executor(store, Walks(store))
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("embedded.mongo.server.monotonic", clock)
+    return clock
+
+
+class Walks(Commands):
+    """Has a command that is not ready before all of them together have made 100 steps, each longer than a slice."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store)
+        self.steps: list[int] = []
+        self.under_way = asyncio.Event()
+        self._clock = clock
+
+    def run(self, command: Document) -> Any:
+        return self._walk(command["walk"]) if "walk" in command else super().run(command)
+
+    def _walk(self, number: int) -> Any:
+        while len(self.steps) < 100:
+            self.steps.append(number)
+            if len(self.steps) == 40:
+                self.under_way.set()
+            self._clock.now += 1.5 * _SLICE
+            yield
+        return {"n": len(self.steps)}
+
+
+async def test_a_short_command_waits_for_few_slices_however_many_long_commands_there_are(
+    store: Store, clock: Clock
+) -> None:
+    commands = Walks(store, clock)
+    executor = Executor(store, commands)
     walks = asyncio.ensure_future(ask(executor, *({"walk": number} for number in range(20))))
-    await under_way.wait()
-    before = len(steps)
+    await commands.under_way.wait()
+    before = len(commands.steps)
     await ask(executor, {"ping": 1})
     # those of the turn that was scheduled already, and of the command's own
-    assert len(steps) - before <= 4
+    assert len(commands.steps) - before <= 4
     assert len(await walks) == 20
-    assert {*steps} == {*range(20)}
+    assert {*commands.steps} == {*range(20)}
+
+
+async def test_long_commands_get_half_of_the_time_when_commits_are_slow(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = Walks(store, clock)
+    executor = Executor(store, commands)
+    commits: list[float] = []
+    real = store.commit
+
+    def slow() -> None:
+        clock.now += 6 * _SLICE
+        commits.append(6 * _SLICE)
+        real()
+
+    monkeypatch.setattr(store, "commit", slow)
+    assert len(await ask(executor, *({"walk": number} for number in range(20)))) == 20
+    assert clock.now - sum(commits) >= 0.45 * clock.now
