@@ -133,6 +133,7 @@ def create(
     wish: Record = {"user_id": _user(user), "scopes": _scopes(scope), "expires_at": _expiry(expires), "note": note}
     wish |= {"budget": _budget(budget), "projects": projects or []}
     made, address = _make_over_http(api, wish) if _asks_gateway(api) else _make_stored(wish)
+    is_first = made.pop("is_first", False)
     if as_json:
         print_json(made)
     else:
@@ -140,7 +141,7 @@ def create(
     if _FOR_PEOPLE.intersection(made["scopes"]):
         _print_invitation(made, address, as_json=as_json)
     err.print(f"Keep it: it is not shown again. `{program()}` sends it if DISCOVERYBOT_KEY is set to it.")
-    if made.pop("is_first", False):
+    if is_first:
         err.print(
             "It is the first one: within a few seconds the gateway refuses requests without a key.", style="yellow"
         )

@@ -124,7 +124,10 @@ def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
 def test_an_admin_makes_and_revokes_keys_over_the_gateway(
     environment: dict[str, str], run: Run, tmp_path: Path
 ) -> None:
-    admin = run("keys", "create", "--scope", "admin").stdout.strip()
+    first = json.loads(run("keys", "create", "--scope", "admin", "--json").stdout)
+    # as the gateway answers, and no more
+    assert "is_first" not in first
+    admin = first["key"]
     with _open_gateway(environment, tmp_path / "output") as url:
         away = {"MONGO_URI": "", "DISCOVERYBOT_HOME": str(tmp_path / "elsewhere"), "DISCOVERYBOT_KEY": admin}
         named = {**away, "DISCOVERYBOT_URL": url}
