@@ -24,6 +24,7 @@ from gateway.jobs.backoff import backoff
 from gateway.jobs.job import Job, JobSignal, Turn
 from gateway.jobs.messages import about
 from gateway.jobs.store import JobStore
+from gateway.repeated_work import Isolation
 
 log = structlog.get_logger()
 
@@ -52,6 +53,7 @@ class Folding:
     _users: Counter[str] = field(init=False, factory=Counter)
     #: The datasets (user, name) that other workers fold into, and the monotonic time until which they are skipped.
     _elsewhere: dict[tuple[str, str], float] = field(init=False, factory=dict)
+    _removing: Isolation = field(init=False, factory=lambda: Isolation("deleted_datasets"))
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _threads: ThreadPoolExecutor = field(
         init=False, factory=lambda: ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fold")
@@ -161,8 +163,8 @@ class Folding:
         self._queue.done(job.id, held=True, signal=signal_of(failed, job))
 
     def _remove_deleted(self) -> None:
-        for dataset in self._datasets.deleted(AT_ONCE):
-            self._remove_some(dataset)
+        found = self._datasets.deleted(AT_ONCE, but=self._removing.late)
+        self._removing.each(((dataset.id, dataset) for dataset in found), self._remove_some)
 
     def _remove_some(self, dataset: Dataset) -> None:
         """Remove a batch of the deleted dataset's documents. The dataset itself goes last, because the other

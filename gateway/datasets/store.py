@@ -203,10 +203,10 @@ class DatasetStore:
         update = {"$set": {"deleted_at": self._clock()}, "$unset": {"live_name": ""}}
         Repeating(self._datasets).update_one({"_id": dataset.id}, update)
 
-    def deleted(self, limit: int) -> list[Dataset]:
-        """Deleted datasets whose documents are still to be removed, and that no worker has leased."""
-        gone = {"deleted_at": {"$exists": True}, **_unleased(self._clock())}
-        return self._documents.many(self._datasets.find(gone, limit=limit))
+    def deleted(self, limit: int, but: Collection[str] = ()) -> list[Dataset]:
+        """Deleted datasets whose documents are still to be removed, without leased ones and without those of `but`."""
+        gone: Document = {"deleted_at": {"$exists": True}, "_id": {"$nin": list(but)}, **_unleased(self._clock())}
+        return self._documents.find(gone, limit, [("deleted_at", ASCENDING)])
 
     def was_deleted(self, user_id: str, name: str, since: datetime) -> bool:
         """Whether a dataset of this name was deleted at `since` or later, and is not completely removed yet."""

@@ -12,6 +12,7 @@ from attrs import define, field
 from gateway.datasets.dataset import Dataset
 from gateway.datasets.judging import LEARNED_RUNS
 from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
+from gateway.repeated_work import Isolation
 
 #: Datasets that one round cleans up; the next round goes on with the others.
 _ROUND = 200
@@ -27,17 +28,26 @@ class DatasetUpkeep:
     _runs: RunStore
     #: The dataset after which the next round goes on.
     _after: str = field(init=False, default="")
+    _apart: Isolation = field(init=False, factory=lambda: Isolation("dataset_upkeep"))
 
     def run(self, before: datetime | None, is_over: Callable[[], bool]) -> None:
-        """Remove changes and runs that are older than `before`; `None`: keep all of them."""
+        """Remove changes and runs that are older than `before`; `None`: keep all of them. A dataset that fails is
+        left alone for a while. Raises an error only if MongoDB cannot be reached.
+        """
         found = self._datasets.next_after(self._after, _ROUND)
-        self._after = found[-1].id if len(found) == _ROUND else ""
         for dataset in found:
             if is_over():
                 return
-            self._runs.drop_figures(dataset.id, KEPT_FIGURES)
-            if before is not None:
-                self._forget(dataset, before, is_over)
+            # before its turn, so that the next round begins with the others even if this one takes all of the time
+            self._after = dataset.id
+            self._apart.each([(dataset.id, dataset)], lambda one: self._keep_up(one, before, is_over))
+        if len(found) < _ROUND:
+            self._after = ""
+
+    def _keep_up(self, dataset: Dataset, before: datetime | None, is_over: Callable[[], bool]) -> None:
+        self._runs.drop_figures(dataset.id, KEPT_FIGURES)
+        if before is not None:
+            self._forget(dataset, before, is_over)
 
     def _forget(self, dataset: Dataset, before: datetime, is_over: Callable[[], bool]) -> None:
         floor = max(dataset.floor_seq, self._changes.last_before(dataset.id, before, dataset.applied_seq))

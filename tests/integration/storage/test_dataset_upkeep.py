@@ -8,11 +8,13 @@ from uuid import uuid4
 
 import pytest
 from dataset_runs import BEGAN, DatasetRuns
+from pymongo.errors import OperationFailure
 
 from gateway.clock import utc_now
-from gateway.datasets.dataset import DatasetRun, RunState
+from gateway.datasets.dataset import Dataset, DatasetRun, RunState
 from gateway.datasets.feed import DatasetFeed
-from gateway.datasets.store import RunStore
+from gateway.datasets.fold_threads import AT_ONCE, Folding
+from gateway.datasets.store import DatasetStore, RunStore
 from gateway.datasets.upkeep import DatasetUpkeep
 from gateway.errors import CursorExpiredError, InvalidRequestError
 from gateway.retention.windows import Window, Windows
@@ -87,3 +89,50 @@ def test_a_skipped_run_does_not_hide_the_last_changes(served: Any) -> None:
         assert run is not None
         assert run.job_id == newest
     assert runs.newest_of([]) is None
+
+
+def test_a_dataset_that_cannot_be_kept_up_delays_no_other(runs: DatasetRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.datasets.upkeep.KEPT_FIGURES", 1)
+    names = ("first", "second", "third")
+    for name in names:
+        for price in range(1, 4):
+            runs.run(offers("a", price=price), dataset={"name": name, "key": ["sku"]})
+    broken, *others = sorted(runs.parts[DatasetStore].get(runs.user, name).id for name in names)
+    # in the order of their ids, the broken one comes first
+    runs.database["dataset_runs"].update_many({"dataset": broken}, {"$unset": {"started_at": ""}})
+    runs.parts[DatasetUpkeep].run(BEGAN + timedelta(days=1), lambda: False)
+    floors = {one["_id"]: one["floor_seq"] for one in runs.database["datasets"].find()}
+    assert [floors[one] for one in (broken, *others)] == [0, 3, 3]
+
+
+def test_a_round_goes_on_after_the_dataset_that_took_all_of_the_time(runs: DatasetRuns) -> None:
+    for name in ("first", "second", "third"):
+        runs.run(offers("a"), dataset={"name": name, "key": ["sku"]})
+    upkeep = runs.parts[DatasetUpkeep]
+    for _ in range(3):
+        asked = iter((False,))
+        upkeep.run(BEGAN + timedelta(days=1), lambda asked=asked: next(asked, True))
+    floors = [one["floor_seq"] for one in runs.database["datasets"].find({"user_id": runs.user})]
+    assert floors == [1, 1, 1]
+
+
+def test_a_deleted_dataset_that_cannot_be_removed_keeps_no_other(
+    runs: DatasetRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = runs.parts[DatasetStore]
+    made = [store.ensure(runs.user, f"gone{number}", {}) for number in range(2 * AT_ONCE + 1)]
+    for one in made:
+        store.mark_deleted(one)
+    unreadable, refused = {one.id for one in made[:AT_ONCE]}, {one.id for one in made[AT_ONCE : 2 * AT_ONCE]}
+    runs.database["datasets"].update_many({"_id": {"$in": [*unreadable]}}, {"$set": {"rev": "none"}})
+    remove = store.remove
+
+    def refuse(dataset: Dataset) -> None:
+        if dataset.id in refused:
+            raise OperationFailure("refused", 2)
+        remove(dataset)
+
+    monkeypatch.setattr(store, "remove", refuse)
+    for _ in range(2):
+        runs.parts[Folding].look()
+    assert {one["_id"] for one in runs.database["datasets"].find({"user_id": runs.user})} == unreadable | refused
