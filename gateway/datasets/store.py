@@ -204,7 +204,7 @@ class DatasetStore:
         Repeating(self._datasets).update_one({"_id": dataset.id}, update)
 
     def deleted(self, limit: int, but: Collection[str] = ()) -> list[Dataset]:
-        """Deleted datasets whose documents are still to be removed, without leased ones and without those of `but`."""
+        """Deleted datasets whose documents are still to be removed, without leased ones and those of `but`."""
         gone: Document = {"deleted_at": {"$exists": True}, "_id": {"$nin": list(but)}, **_unleased(self._clock())}
         return self._documents.find(gone, limit, [("deleted_at", ASCENDING)])
 
