@@ -389,23 +389,29 @@ class Follower:
         disk is still full then, files that could not be stored are given up.
         """
         try:
-            now = self._clock().timestamp()
-            for attempt_id, kept in sorted(
-                self._kept.items(), key=lambda item: (item[1].has_frontier, item[1].until)
-            ):
-                if not self._disk.is_full():
-                    break
-                if kept.relaunchable_until < now and self._may_go(attempt_id):
-                    self._remove(attempt_id)
-                    if not self._outbox.finish_removals():
-                        break
+            self._remove_until_there_is_room()
             if self._disk.is_full():
                 waiting = [
                     one for one in self._open.values() if one.checkpoint.acknowledged and not one.are_files_told
                 ]
-                self._give_files_up(sorted(waiting, key=lambda one: (one.folder / files.EXIT).lstat().st_mtime))
+                self._give_files_up(sorted(waiting, key=_ended_at))
         except OSError as error:
             log.warning("no_room_made", error=str(error))
+
+    def _remove_until_there_is_room(self) -> None:
+        now = self._clock().timestamp()
+        for attempt_id, kept in sorted(self._kept.items(), key=lambda item: (item[1].has_frontier, item[1].until)):
+            if not self._disk.is_full():
+                break
+            if kept.relaunchable_until < now and self._may_go(attempt_id):
+                try:
+                    self._remove(attempt_id)
+                except OSError as error:
+                    # the others give room all the same
+                    log.warning("attempt_not_removed", attempt=str(attempt_id), error=str(error))
+                    continue
+                if not self._outbox.finish_removals():
+                    break
 
     def _may_go(self, attempt_id: files.AttemptId) -> bool:
         """Whether the attempt may be removed: its job does not continue it, or was told to start over."""
@@ -515,3 +521,10 @@ class Follower:
         self._live.forget(attempt_id)
         self._mongo.forget(attempt_id)
         self._files.forget(attempt_id)
+
+
+def _ended_at(attempt: AttemptFolder) -> float:
+    """When its exit report was written; 0 if that cannot be read, because its folder is broken."""
+    with suppress(OSError):
+        return (attempt.folder / files.EXIT).lstat().st_mtime
+    return 0.0

@@ -195,3 +195,23 @@ def test_a_full_disk_takes_paused_crawls_last_and_their_jobs_say_so(tmp_path: Pa
     away.clear()
     follower.sweep()
     assert (outbox.scan(), told) == ([], [paused])
+
+
+def test_a_folder_that_cannot_be_removed_keeps_no_other_on_a_full_disk(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path, tmp_path / "outbox")
+    for attempt_id, hours in ((ODD, 2), (FINE, 1)):
+        folder = outbox.path / str(attempt_id)
+        folder.mkdir(parents=True)
+        (folder / EXIT).write_text("{}")
+        (folder / SHIPPED).write_text('{"acknowledged": true, "log_end": 0}')
+        at = (utc_now() - timedelta(hours=hours)).timestamp()
+        os.utime(folder / EXIT, (at, at))
+    disk = SmallDisk(outbox)
+    follower = follower_of(outbox, tmp_path, disk=disk)
+    follower.sweep()
+    # a crawl can make it, and fill it again whenever it is emptied
+    (outbox.path / f".removed-{ODD}").mkdir()
+    (outbox.path / f".removed-{ODD}" / "file").touch()
+    disk.room = 1
+    follower.sweep()
+    assert outbox.scan() == [ODD]
