@@ -12,6 +12,7 @@ from pymongo.errors import PyMongoError
 from gateway.clock import Clock, utc_now
 from gateway.dispatch.egg_delivery import EggRefusal
 from gateway.projects.versions import VersionStore
+from gateway.signals.alerting import apart
 from gateway.signals.delivery_store import DeliveryStore
 from gateway.signals.endpoints import EndpointStore, tell
 from gateway.signals.events import event_of_live, event_of_refusal
@@ -40,8 +41,9 @@ class DeploySignals:
             return
         self._looked_at = self._monotonic()
         for project in self._versions.untold(PROJECTS):
-            tell(event_of_live(project, self._public_url), self._endpoints, self._deliveries)
-            self._versions.told(project)
+            with apart("version_not_told", project=project.project):
+                tell(event_of_live(project, self._public_url), self._endpoints, self._deliveries)
+                self._versions.told(project)
 
     def refused(self, refusal: EggRefusal) -> None:
         """Announce a refused deployment, only once for each content and reason. Never raises: the user who deploys

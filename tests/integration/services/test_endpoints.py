@@ -380,6 +380,16 @@ def test_admins_are_told_once_of_a_node_that_is_down_and_up_again(platform: Plat
     assert types(platform, user) == []
 
 
+def test_a_version_that_cannot_be_announced_keeps_no_other_from_being_announced(platform: Platform) -> None:
+    admin = make(platform, "http://a.example/", user_id="root", of_all_users=True)
+    versions = VersionStore(platform.database)
+    for project in ("a-broken", "shop"):
+        versions.change(project, lambda known: known.with_deployed("1.0"))
+    platform.database["project_versions"].update_one({"_id": "a-broken"}, {"$set": {"history": []}})
+    platform.deployments().look()
+    assert [json.loads(one.body)["data"]["project"] for one in told(platform, admin)] == ["shop"]
+
+
 def test_admins_are_told_once_of_each_version_that_is_live(platform: Platform) -> None:
     admin = make(platform, "http://a.example/", user_id="root", of_all_users=True)
     other = make(
