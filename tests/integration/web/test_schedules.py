@@ -187,7 +187,7 @@ def test_a_run_beside_the_occurrences_is_a_job_of_its_own(gateway: httpx2.Client
     receipt = act(gateway, view, "run").json()
     job = gateway.get(f"/jobs/{receipt['job_id']}").json()
     assert (job["schedule_id"], job["slot"], job["tags"]) == (view["schedule_id"], None, ["x"])
-    last = {"last_job_id": job["job_id"], "last_run_at": job["created_at"]}
+    last = {"last_job_id": job["job_id"], "last_run_at": job["created_at"], "runs_by_hand": 1}
     assert gateway.get(f"/schedules/{view['schedule_id']}").json() == {**view, **last}
     (entry,) = gateway.get(f"/schedules/{view['schedule_id']}/history").json()["entries"]
     assert (entry["kind"], entry["trigger"], entry["job_id"]) == ("fired", "manual", job["job_id"])
