@@ -48,7 +48,7 @@ def shown(text: object, limit: int = SHOWN) -> Markup:
 
 
 def prose(text: object, limit: int = SHOWN) -> Markup:
-    """The text of a spider's author as HTML, with `names` between backticks as code."""
+    """A text for people as HTML, with `names` between backticks as code."""
     parts = plain(text, limit).split("`")
     if len(parts) % 2 == 0:
         return shown(text, limit)
