@@ -10,7 +10,7 @@ import pytest
 
 from gateway import console
 from gateway.console.pages import ENVIRONMENT
-from gateway.items import tables
+from gateway.items import table_files
 
 _CONSOLE = Path(console.__file__).parent
 _TEMPLATES = sorted((_CONSOLE / "templates").rglob("*.html"))
@@ -25,7 +25,7 @@ def test_no_page_shows_an_escape_sequence() -> None:
 
 def test_downloads_are_offered_in_the_formats_that_the_gateway_can_write(monkeypatch: pytest.MonkeyPatch) -> None:
     for extra, formats in ((find_spec("json"), "jsonl json csv xlsx parquet"), (None, "jsonl json csv xlsx")):
-        monkeypatch.setattr(tables, "find_spec", lambda _, found=extra: found)
+        monkeypatch.setattr(table_files, "find_spec", lambda _, found=extra: found)
         offered = ENVIRONMENT.from_string("{{ file_formats() }}").render()
         assert offered == formats
     assert not [path for path in _TEMPLATES if "parquet" in path.read_text()]
