@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import ssl
@@ -198,6 +199,14 @@ class Told(dict[str, Any]):
 
 def lacking(url: str, name: str) -> NoGatewayError:
     return NoGatewayError(f"{url} answers, but not as a gateway does: there is no {name!r}")
+
+
+def has_field(body: bytes, name: str) -> bool:
+    """Whether an answer is an object with this field."""
+    with suppress(ValueError):
+        told = json.loads(body)
+        return isinstance(told, dict) and name in told
+    return False
 
 
 def is_page(headers: Mapping[str, str]) -> bool:

@@ -248,9 +248,12 @@ def test_who_does_not_wait_asks_again_only_for_a_lost_answer(status: int) -> Non
         assert (time.monotonic() - begun < 5, raised.value.was_sent) == (True, False)
 
 
-def test_a_503_of_another_server_is_no_health() -> None:
-    with client_of(whole({"error": "busy"}, 503)) as (client, _), pytest.raises(NoGatewayError, match="no 'status'"):
-        client.health()
+@pytest.mark.parametrize("content", [b"<html>", {"error": "busy"}])
+def test_a_503_of_a_proxy_is_no_health(content: object) -> None:
+    with client_of(whole(content, 503), retries=1) as (client, server):
+        with pytest.raises(UnavailableError, match="answers 503, but not as a gateway does: "):
+            client.health()
+        assert len(server.asked) == 2
 
 
 def test_what_is_wrong_with_a_platform_is_an_answer() -> None:

@@ -48,8 +48,8 @@ from .transport import Transport
 _DEPLOYMENT, _NODES = 3600.0, 50
 #: Seconds between two looks at nodes that install.
 _LOOK = 1
-#: `/health` answers so where no crawl is accepted.
-_NOT_HEALTHY = frozenset({503})
+#: `/health` answers so where no crawl is accepted; so do a proxy and a gateway that fails, but without this field.
+_NOT_HEALTHY = {503: "status"}
 
 
 class Client:

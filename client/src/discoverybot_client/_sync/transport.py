@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from copy import copy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import httpx2
@@ -22,6 +23,7 @@ from discoverybot_client.rules import (
     Retries,
     Told,
     given,
+    has_field,
     is_page,
     lacking,
     may_repeat,
@@ -90,12 +92,12 @@ class Transport:
         *,
         deadline: Deadline | None = None,
         repeatable: bool = False,
-        answers: frozenset[int] = frozenset(),
+        answers: Mapping[int, str] = MappingProxyType({}),
         **options: Any,
     ) -> Any:
         """The answer as JSON; `None` if there is none. `repeatable`: the request may be sent again even after it may
-        have been carried out. `answers`: statuses that are no errors here. Raises `ApiError`,
-        `GatewayUnreachableError`, `NoGatewayError`.
+        have been carried out. `answers`: statuses that are no errors here if the answer has this field. Raises
+        `ApiError`, `GatewayUnreachableError`, `NoGatewayError`.
         """
         repeatable = repeatable or may_repeat(method, options.get("headers") or {})
         until = deadline or Deadline(self.timeout)
@@ -115,7 +117,7 @@ class Transport:
         options: dict[str, Any],
         *,
         repeatable: bool,
-        answers: frozenset[int],
+        answers: Mapping[int, str],
     ) -> bytes:
         """The body of the answer, complete."""
         number = 0
@@ -128,7 +130,7 @@ class Transport:
                 was_sent = not isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
                 failed, cause = unreachable(self.url, error, was_sent=was_sent), error
             else:
-                if status < _ERRORS or status in answers:
+                if status < _ERRORS or (status in answers and has_field(body, answers[status])):
                     return body
                 refused = error_of(self.url, status, body, retry_after(headers))
                 if isinstance(refused, NoGatewayError):

@@ -1,0 +1,38 @@
+"""Answers that are none of a gateway, or none that was expected."""
+
+from __future__ import annotations
+
+import json
+
+import httpx2
+import pytest
+
+from discoverybot_client import Client, UnavailableError
+
+
+def answered_with(status: int, content: object, kind: str = "application/json") -> Client:
+    """A client, with no retries, whose every request is answered so."""
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+
+    def answer(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(status, content=body, headers={"Content-Type": kind})
+
+    return Client("http://gw.test", transport=httpx2.MockTransport(answer), retries=0)
+
+
+def test_a_503_of_a_proxy_is_no_health_and_no_wrong_address() -> None:
+    with answered_with(503, b"<html>nginx", "text/html") as client, pytest.raises(UnavailableError) as raised:
+        client.health()
+    assert "answers 503, but not as a gateway does: <html>nginx" in str(raised.value)
+
+
+def test_a_gateways_own_503_is_its_error() -> None:
+    told = {"error": {"code": "store_away", "message": "MongoDB is away"}, "request_id": "0b9f"}
+    with answered_with(503, told) as client, pytest.raises(UnavailableError) as raised:
+        client.health()
+    assert (raised.value.code, raised.value.request_id) == ("store_away", "0b9f")
+
+
+def test_a_platform_that_is_down_has_its_health() -> None:
+    with answered_with(503, {"status": "down", "checks": {}}) as client:
+        assert client.health().status == "down"
