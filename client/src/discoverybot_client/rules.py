@@ -9,7 +9,7 @@ import ssl
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -262,9 +262,18 @@ def _trusted(verify: Verify) -> ssl.SSLContext | bool:
     return ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
 
 
-def comma_separated(fields: Sequence[str] | None) -> str | None:
-    """Names of fields as the API takes them; `None` for all."""
-    return ",".join(fields) if fields else None
+#: Names of fields. A text is a sequence of texts, too, so a wider type would let it pass.
+Names = list[str] | tuple[str, ...]
+
+
+def comma_separated(**names: Names | None) -> dict[str, str]:
+    """Lists of names as the API takes them, without those that are `None` or empty. Raises `TypeError` for a text,
+    of which each letter would be a name.
+    """
+    for name, several in names.items():
+        if isinstance(several, str):
+            raise TypeError(f"{name}: pass a list of names, as in {name}=[{several!r}]")
+    return {name: ",".join(several) for name, several in names.items() if several}
 
 
 def given(**fields: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, Unpack, cast
@@ -34,7 +34,18 @@ from discoverybot_client.params import (
     ResendFields,
 )
 from discoverybot_client.records import FINAL, NEW_JOB, Event, LogLine
-from discoverybot_client.rules import AWAY, GRACE, WAIT_SLICE, Deadline, Pace, comma_separated, given, segment, sent
+from discoverybot_client.rules import (
+    AWAY,
+    GRACE,
+    WAIT_SLICE,
+    Deadline,
+    Names,
+    Pace,
+    comma_separated,
+    given,
+    segment,
+    sent,
+)
 
 from .bound import Bound
 from .event_stream import events
@@ -170,14 +181,14 @@ class Job(Bound, JobRecord):
         self,
         *,
         attempt: int | str | None = None,
-        fields: Sequence[str] | None = None,
+        fields: Names | None = None,
         q: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[dict[str, Any]]:
         """Each item, read page by page; if the crawl still runs, the items so far. `attempt`: a number or `all`.
         `fields`: leave out all other fields. `q`: only items with this text. `limit`: at most this many items.
         """
-        query = given(limit=limit, attempt=attempt, fields=comma_separated(fields), q=q)
+        query = given(limit=limit, attempt=attempt, q=q, **comma_separated(fields=fields))
         async for item in self._transport.entries(self._path("items"), "items", query, page=_PAGE):
             yield item
 
@@ -199,13 +210,13 @@ class Job(Bound, JobRecord):
         return FieldCoverage(await self._transport.call("GET", self._path("fields"), params=query))
 
     async def differences(
-        self, other: str | None = None, *, key: Sequence[str] | None = None, limit: int | None = None
+        self, other: str | None = None, *, key: Names | None = None, limit: int | None = None
     ) -> ItemDifferences:
         """Which of its items are new, changed or gone since the run with the id `other`: by default the last one
         before it that ended well. `key` are the fields that make two items the same, by default `url` or the key of
         its dataset; `limit` is how many of each kind are shown.
         """
-        query = given(other_job_id=other, key=",".join(key) if key else None, limit=limit)
+        query = given(other_job_id=other, limit=limit, **comma_separated(key=key))
         return ItemDifferences(await self._transport.call("GET", self._path("differences"), params=query))
 
     async def progress(self) -> JobProgress:
@@ -270,7 +281,7 @@ class Job(Bound, JobRecord):
         format: ItemFormat = "jsonl",  # noqa: A002 - as the API has it
         *,
         attempt: int | str | None = None,
-        fields: Sequence[str] | None = None,
+        fields: Names | None = None,
         q: str | None = None,
         bom: bool | None = None,
         escape_formulas: bool | None = None,
@@ -280,8 +291,8 @@ class Job(Bound, JobRecord):
         mark, for Excel; what a spreadsheet would run is escaped in it unless `escape_formulas` is false.
         """
         query = {"attempt": attempt, "q": q, "bom": bom, "escape_formulas": escape_formulas}
-        path, columns = self._path("items/download"), comma_separated(fields)
-        return await self._transport.download(path, Path(target), format=format, fields=columns, **query)
+        path, columns = self._path("items/download"), comma_separated(fields=fields)
+        return await self._transport.download(path, Path(target), format=format, **columns, **query)
 
     async def export_requests(
         self,

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -40,6 +40,7 @@ from discoverybot_client.rules import (
     AWAY,
     GRACE,
     Deadline,
+    Names,
     Pace,
     Patience,
     comma_separated,
@@ -110,7 +111,7 @@ class Schedule(Bound, ScheduleRecord):
         *,
         attempt: int | str | None = None,
         run: str | None = None,
-        fields: Sequence[str] | None = None,
+        fields: Names | None = None,
         q: str | None = None,
         bom: bool | None = None,
         escape_formulas: bool | None = None,
@@ -119,8 +120,8 @@ class Schedule(Bound, ScheduleRecord):
         `run`: the job id of another run.
         """
         query = {"attempt": attempt, "run": run, "q": q, "bom": bom, "escape_formulas": escape_formulas}
-        path, columns = self._path("/items/download"), comma_separated(fields)
-        return self._transport.download(path, Path(target), format=format, fields=columns, **query)
+        path, columns = self._path("/items/download"), comma_separated(fields=fields)
+        return self._transport.download(path, Path(target), format=format, **columns, **query)
 
     def coming(self, count: int = 10) -> list[ComingRun]:
         """The runs to come: `at`, `due` and `local` of each."""
@@ -269,7 +270,7 @@ class Dataset(Bound, DatasetRecord):
         target: str | Path,
         format: ItemFormat = "jsonl",  # noqa: A002 - as the API has it
         *,
-        fields: Sequence[str] | None = None,
+        fields: Names | None = None,
         q: str | None = None,
         removed: bool = False,
         as_of: int | None = None,
@@ -280,8 +281,8 @@ class Dataset(Bound, DatasetRecord):
         removed ones. `as_of`: as they were right after the change with this `seq`. The other arguments are those of
         `Job.export`.
         """
-        columns, wanted = comma_separated(fields), "true" if removed else None
-        query = {"fields": columns, "q": q, "removed": wanted, "as_of": as_of, "bom": bom, **self._user()}
+        columns, wanted = comma_separated(fields=fields), "true" if removed else None
+        query = {**columns, "q": q, "removed": wanted, "as_of": as_of, "bom": bom, **self._user()}
         path = self._path("/items/download")
         return self._transport.download(path, Path(target), format=format, escape_formulas=escape_formulas, **query)
 
@@ -292,15 +293,15 @@ class Dataset(Bound, DatasetRecord):
         *,
         since: int | str | datetime = 0,
         types: ChangeTypes | None = None,
-        fields: Sequence[str] | None = None,
+        fields: Names | None = None,
         bom: bool | None = None,
         escape_formulas: bool | None = None,
     ) -> Path:
         """The changes after `since` as a file of this format. `fields`, `bom` and `escape_formulas` as for
         `Job.export`.
         """
-        columns = comma_separated(fields)
-        query = {"since": since, "types": types, "fields": columns, "bom": bom, **self._user()}
+        columns = comma_separated(fields=fields)
+        query = {"since": since, "types": types, "bom": bom, **columns, **self._user()}
         path = self._path("/changes/download")
         return self._transport.download(path, Path(target), format=format, escape_formulas=escape_formulas, **query)
 
