@@ -7,7 +7,7 @@ import json
 import httpx2
 import pytest
 
-from discoverybot_client import Client, UnavailableError
+from discoverybot_client import Client, Dataset, NoGatewayError, UnavailableError
 
 
 def answered_with(status: int, content: object, kind: str = "application/json") -> Client:
@@ -36,3 +36,14 @@ def test_a_gateways_own_503_is_its_error() -> None:
 def test_a_platform_that_is_down_has_its_health() -> None:
     with answered_with(503, {"status": "down", "checks": {}}) as client:
         assert client.health().status == "down"
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_changes_that_are_the_same_again_are_no_news(*, follow: bool) -> None:
+    page = {"changes": [{"seq": 5}], "next": 5, "pending": 1}
+    with answered_with(200, page) as client:
+        feed = Dataset({"name": "prices", "user_id": "ada"}, client._transport).changes(follow=follow)
+        told = []
+        with pytest.raises(NoGatewayError, match=r"^the page after 5 of /datasets/prices/changes is the same again$"):
+            told.extend(change.seq for change in feed)
+        assert (told, feed.cursor) == ([5], 5)

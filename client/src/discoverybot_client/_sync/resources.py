@@ -23,7 +23,7 @@ from discoverybot_client.answers import (
     RunDays,
     ScheduleRecord,
 )
-from discoverybot_client.errors import NotFoundError, WaitTimeoutError
+from discoverybot_client.errors import NoGatewayError, NotFoundError, WaitTimeoutError
 from discoverybot_client.params import (
     ChangeTypes,
     DatasetChanges,
@@ -202,7 +202,11 @@ class Changes:
         pace = Pace(self._transport.retries)
         while True:
             pace.asks()
+            asked = self.cursor
             page = self._next_page()
+            if page["changes"] and page["next"] == asked:
+                # whoever goes on would get them again and again
+                raise NoGatewayError(f"the page after {asked!r} of {self._path} is the same again")
             pause = pace.pause(is_news=bool(page["changes"]))
             for change in page["changes"]:
                 yield Change(change)
