@@ -27,6 +27,7 @@ from discoverybot_client.errors import (
     RequestTimeoutError,
     TooManyRequestsError,
     UnavailableError,
+    stranger,
 )
 
 DEFAULT_URL = "http://127.0.0.1:8001"
@@ -196,9 +197,20 @@ class Told(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         raise lacking(self._url, name)
 
+    def objects(self, name: str) -> list[dict[str, Any]]:
+        """The list of objects in this field; anything else there is no gateway's, either."""
+        listed = self[name]
+        if not (isinstance(listed, list) and all(isinstance(one, dict) for one in listed)):
+            raise lacking(self._url, name)
+        return listed
+
 
 def lacking(url: str, name: str) -> NoGatewayError:
     return NoGatewayError(f"{url} answers, but not as a gateway does: there is no {name!r}")
+
+
+def misshapen(url: str, told: Any) -> NoGatewayError:
+    return NoGatewayError(stranger(url, json.dumps(told).encode(), 200))
 
 
 def has_field(body: bytes, name: str) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import httpx2
 import pytest
 
-from discoverybot_client import Client, Dataset, NoGatewayError, UnavailableError
+from discoverybot_client import Client, Dataset, Job, NoGatewayError, UnavailableError
 
 
 def answered_with(status: int, content: object, kind: str = "application/json") -> Client:
@@ -47,3 +48,33 @@ def test_changes_that_are_the_same_again_are_no_news(*, follow: bool) -> None:
         with pytest.raises(NoGatewayError, match=r"^the page after 5 of /datasets/prices/changes is the same again$"):
             told.extend(change.seq for change in feed)
         assert (told, feed.cursor) == ([5], 5)
+
+
+@pytest.mark.parametrize("data", [b"{bad", b"[1]", b"{}", b'{"msg": "x", "level": "INFO", "ts": "soon"}'])
+def test_a_line_of_a_log_that_is_none_is_no_gateways(data: bytes) -> None:
+    with answered_with(200, b"event: log\nid: 1-1\ndata: " + data + b"\n\n", "text/event-stream") as client:
+        job = Job({"job_id": "5f0c"}, client._transport)
+        with pytest.raises(NoGatewayError, match="not as a gateway does: ") as raised:
+            next(job.follow())
+        assert data.decode() in str(raised.value)
+
+
+@pytest.mark.parametrize("listed", [None, "abc", [1], {"a": 1}])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client, job: job.errors(),
+        lambda client, job: job.timeline(),
+        lambda client, job: job.runs(),
+        lambda client, job: list(job.search_log("x")),
+        lambda client, job: list(client.jobs()),
+        lambda client, job: list(client.projects.list()),
+        lambda client, job: list(client.alert_rules.list()),
+        lambda client, job: list(Dataset({"name": "prices", "user_id": "ada"}, client._transport).changes()),
+    ],
+)
+def test_a_list_of_another_kind_is_no_gateways(ask: Callable[[Client, Job], object], listed: object) -> None:
+    names = ("errors", "moments", "runs", "lines", "jobs", "projects", "rules", "changes")
+    page = {**dict.fromkeys(names, listed), "next": None, "pending": 0}
+    with answered_with(200, page) as client, pytest.raises(NoGatewayError, match="does: there is no '"):
+        ask(client, Job({"job_id": "5f0c"}, client._transport))

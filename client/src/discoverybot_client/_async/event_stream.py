@@ -6,18 +6,19 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import httpx2
 
+from discoverybot_client.errors import NoGatewayError, stranger
 from discoverybot_client.records import Event
 from discoverybot_client.rules import AWAY, SILENCE, Patience, given, unreachable
 
 from .transport import Transport
 
 _logger = logging.getLogger("discoverybot_client")
-_NO_CONTENT = 204
+_OK, _NO_CONTENT = 200, 204
 #: Maximum bytes of an event: a line of a log may have a megabyte, and more as JSON.
 _MAX_EVENT = 64 << 20
 
@@ -43,7 +44,7 @@ async def events(
                     last_id = sent.id or last_id
                     pause = pause if sent.retry is None else sent.retry / 1000
                     if sent.data:
-                        yield Event(sent.event, sent.id, json.loads(sent.data))
+                        yield Event(sent.event, sent.id, _data_of(transport.url, sent.data))
                     if sent.event == "end":
                         return
             raise unreachable(transport.url, EOFError("the stream was closed before its end"))
@@ -54,6 +55,14 @@ async def events(
         _logger.info("the stream %s broke off after %r; again in %.1f s", path, last_id, after_pause)
         yield Event("dropped", last_id, {})
         await asyncio.sleep(after_pause)
+
+
+def _data_of(url: str, text: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        data = json.loads(text)
+        if isinstance(data, dict):
+            return data
+    raise NoGatewayError(stranger(url, text.encode("utf-8", "replace"), _OK))
 
 
 async def _connected(

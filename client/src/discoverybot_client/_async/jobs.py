@@ -43,6 +43,7 @@ from discoverybot_client.rules import (
     Pace,
     comma_separated,
     given,
+    misshapen,
     segment,
     sent,
 )
@@ -146,7 +147,7 @@ class Job(Bound, JobRecord):
         """
         async for event in self.events(level=level, after=after, patience=patience):
             if event.name in {"log", "gap"}:
-                yield LogLine.of(event)
+                yield self._line(event)
 
     async def events(
         self, *, level: str | None = None, after: str = "", patience: float | None = None
@@ -173,7 +174,13 @@ class Job(Bound, JobRecord):
         query = {"q": q, "level": level, "logger": logger, "limit": limit, "max_length": _LONG}
         lines = self._transport.entries(self._path("logs/lines"), "lines", query, page=_LINES, cursor="from")
         async for line in lines:
-            yield LogLine.of(Event("log", line["id"], line))
+            yield self._line(Event("log", line.get("id", ""), line))
+
+    def _line(self, event: Event[Any, Any]) -> LogLine:
+        try:
+            return LogLine.of(event)
+        except (KeyError, TypeError, ValueError):
+            raise misshapen(self._transport.url, event.data) from None
 
     # --- results
 
@@ -202,7 +209,7 @@ class Job(Bound, JobRecord):
     async def errors(self) -> list[JobErrorRecord]:
         """The job's errors in groups of equal ones, the most frequent first; each group says whether it is new."""
         told = await self._transport.call("GET", self._path("errors"))
-        return [JobErrorRecord(error) for error in told["errors"]]
+        return [JobErrorRecord(error) for error in told.objects("errors")]
 
     async def fields(self, *, compare: bool = False) -> FieldCoverage:
         """How full each field of the job's items is; with `compare` also in earlier runs."""
@@ -226,7 +233,7 @@ class Job(Bound, JobRecord):
     async def runs(self, *, limit: int | None = None) -> list[JobSummary]:
         """The newest runs of its schedule, or of the same request, this one among them."""
         told = await self._transport.call("GET", self._path("runs"), params=given(limit=limit))
-        return [JobSummary(run) for run in told["runs"]]
+        return [JobSummary(run) for run in told.objects("runs")]
 
     async def repair(self) -> RepairBundle:
         """What its spider is mended with: failing pages, errors, fields that dropped, differences to the last good
@@ -237,7 +244,7 @@ class Job(Bound, JobRecord):
     async def timeline(self) -> list[Moment]:
         """What has happened to the job, and when."""
         told = await self._transport.call("GET", self._path("timeline"))
-        return [Moment(moment) for moment in told["moments"]]
+        return [Moment(moment) for moment in told.objects("moments")]
 
     async def deliveries(
         self, *, state: DeliveryState | None = None, limit: int | None = None

@@ -32,7 +32,7 @@ from discoverybot_client.params import (
     VariableWish,
 )
 from discoverybot_client.records import NEW_JOB
-from discoverybot_client.rules import Deadline, given, idempotent, segment, sent
+from discoverybot_client.rules import Deadline, Told, given, idempotent, segment, sent
 
 from .bound import Bound, Resource
 from .jobs import Job
@@ -52,7 +52,7 @@ class Project(Bound, ProjectRecord):
     async def list_versions(self) -> list[VersionRecord]:
         """The project's versions, the newest first."""
         told = await self._transport.call("GET", self._path("/versions"))
-        return [VersionRecord(version) for version in told["versions"]]
+        return [VersionRecord(version) for version in told.objects("versions")]
 
     async def activate(self, version: str) -> Self:
         """Make this version the latest: crawls that name no version run it from now on."""
@@ -121,7 +121,7 @@ class Projects(Resource):
 
     async def list(self) -> AsyncIterator[Project]:
         """All of them, one by one."""
-        for project in (await self._transport.call("GET", "/projects"))["projects"]:
+        for project in (await self._transport.call("GET", "/projects")).objects("projects"):
             yield Project(project, self._transport)
 
     async def get(self, name: str) -> Project:
@@ -129,14 +129,14 @@ class Projects(Resource):
         return await Project({"name": name}, self._transport).refresh()
 
 
-def _project(told: Mapping[str, Any]) -> dict[str, Any]:
+def _project(told: Told) -> dict[str, Any]:
     """A project as lists have it."""
-    versions = [version["version"] for version in told["versions"]]
+    versions = [version["version"] for version in told.objects("versions")]
     return {"name": told["project"], "latest": told["latest"], "previous": told["previous"], "versions": versions}
 
 
-def _variables(told: Mapping[str, Any]) -> list[Variable]:
-    return [Variable(variable) for variable in told["variables"]]
+def _variables(told: Told) -> list[Variable]:
+    return [Variable(variable) for variable in told.objects("variables")]
 
 
 class Node(Bound, NodeRecord):
@@ -170,7 +170,7 @@ class Nodes(Resource):
 
     async def list(self) -> AsyncIterator[Node]:
         """All of them, one by one."""
-        for node in (await self._transport.call("GET", "/nodes"))["nodes"]:
+        for node in (await self._transport.call("GET", "/nodes")).objects("nodes"):
             yield Node(node, self._transport)
 
     async def get(self, name: str) -> Node:
@@ -206,7 +206,7 @@ class Keys(Resource):
 
     async def list(self) -> AsyncIterator[Key]:
         """All of them, the oldest first; expired and revoked ones, too."""
-        for key in (await self._transport.call("GET", "/keys"))["keys"]:
+        for key in (await self._transport.call("GET", "/keys")).objects("keys"):
             yield Key(key, self._transport)
 
 
@@ -243,7 +243,7 @@ class SavedViews(Resource):
 
     async def list(self, of: ListName | None = None) -> AsyncIterator[SavedView]:
         """The caller's views, in the order in which they were made."""
-        for view in (await self._transport.call("GET", "/views", params=given(list=of)))["views"]:
+        for view in (await self._transport.call("GET", "/views", params=given(list=of))).objects("views"):
             yield SavedView(view, self._transport)
 
 

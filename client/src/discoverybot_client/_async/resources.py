@@ -41,6 +41,7 @@ from discoverybot_client.rules import (
     Names,
     Pace,
     Patience,
+    Told,
     comma_separated,
     given,
     idempotent,
@@ -124,7 +125,7 @@ class Schedule(Bound, ScheduleRecord):
     async def coming(self, count: int = 10) -> list[ComingRun]:
         """The runs to come: `at`, `due` and `local` of each."""
         told = await self._transport.call("GET", self._path("/next"), params={"count": count})
-        return [ComingRun(run) for run in told["runs"]]
+        return [ComingRun(run) for run in told.objects("runs")]
 
     async def history(self, *, limit: int | None = None) -> AsyncIterator[Occurrence]:
         """Each time at which the schedule was due, the latest first, with its job or the reason why there is none."""
@@ -202,11 +203,12 @@ class Changes:
             pace.asks()
             asked = self.cursor
             page = await self._next_page()
-            if page["changes"] and page["next"] == asked:
+            changes = page.objects("changes")
+            if changes and page["next"] == asked:
                 # whoever goes on would get them again and again
                 raise NoGatewayError(f"the page after {asked!r} of {self._path} is the same again")
-            pause = pace.pause(is_news=bool(page["changes"]))
-            for change in page["changes"]:
+            pause = pace.pause(is_news=bool(changes))
+            for change in changes:
                 yield Change(change)
                 self.cursor = change["seq"]
             self.cursor = page["next"]
@@ -215,7 +217,7 @@ class Changes:
             if pause:
                 await asyncio.sleep(pause)
 
-    async def _next_page(self) -> dict[str, Any]:
+    async def _next_page(self) -> Told:
         """The next page; who follows waits for a gateway that is away."""
         outage = Patience(self._transport.retries, self._patience, was_there=self._transport.was_there)
         while True:
@@ -226,11 +228,11 @@ class Changes:
                     raise
                 await self._transport.sleep(outage.pause(error), "GET", self._path, error)
 
-    async def _page(self) -> dict[str, Any]:
+    async def _page(self) -> Told:
         wait = _WAIT if self._follow else 0
         query = {**self._query, "since": self.cursor, "limit": _MANY, **({"wait": wait} if wait else {})}
         deadline = Deadline(self._transport.timeout + wait, wait + GRACE)
-        page: dict[str, Any] = await self._transport.call("GET", self._path, params=query, deadline=deadline)
+        page: Told = await self._transport.call("GET", self._path, params=query, deadline=deadline)
         return page
 
 

@@ -193,7 +193,7 @@ class AlertRules(Resource):
     async def list(self) -> AsyncIterator[AlertRule]:
         """The rules of the user, and the built-in rules."""
         told = await self._transport.call("GET", "/alerts/rules", params=given(user_id=self._user_id))
-        for rule in told["rules"]:
+        for rule in told.objects("rules"):
             yield AlertRule(rule, self._transport)
 
     async def get(self, rule_id: str) -> AlertRule:

@@ -23,8 +23,8 @@ from discoverybot_client.rules import (
     given,
     has_field,
     is_page,
-    lacking,
     may_repeat,
+    misshapen,
     retry_after,
     unreachable,
 )
@@ -81,7 +81,7 @@ class Transport:
         told = await self.request(method, path, **options)
         if told is None or isinstance(told, dict):
             return Told(self.url, told or {})
-        raise NoGatewayError(stranger(self.url, json.dumps(told).encode(), _OK))
+        raise misshapen(self.url, told)
 
     async def request(
         self,
@@ -161,11 +161,11 @@ class Transport:
                     raise httpx2.ReadTimeout("the answer did not come in time")
             return answer.status_code, answer.headers, b"".join(pieces)
 
-    async def pages(self, path: str, cursor: str = "after", **query: Any) -> AsyncIterator[dict[str, Any]]:
+    async def pages(self, path: str, cursor: str = "after", **query: Any) -> AsyncIterator[Told]:
         """Each page of a list. If an answer breaks off, its page is requested again: none is missing or doubled."""
         asked = given(**query)
         while True:
-            page: dict[str, Any] = await self.call("GET", path, params=asked)
+            page: Told = await self.call("GET", path, params=asked)
             yield page
             following = page.get("next")
             if following is None:
@@ -183,9 +183,7 @@ class Transport:
             return
         size = page if left is None else min(page, left)
         async for one in self.pages(path, cursor, **{**query, "limit": size}):
-            if not isinstance(one[name], list):
-                raise lacking(self.url, name)
-            for entry in one[name]:
+            for entry in one.objects(name):
                 yield entry
                 left = None if left is None else left - 1
                 if left == 0:

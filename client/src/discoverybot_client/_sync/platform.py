@@ -34,7 +34,7 @@ from discoverybot_client.params import (
     VariableWish,
 )
 from discoverybot_client.records import NEW_JOB
-from discoverybot_client.rules import Deadline, given, idempotent, segment, sent
+from discoverybot_client.rules import Deadline, Told, given, idempotent, segment, sent
 
 from .bound import Bound, Resource
 from .jobs import Job
@@ -54,7 +54,7 @@ class Project(Bound, ProjectRecord):
     def list_versions(self) -> list[VersionRecord]:
         """The project's versions, the newest first."""
         told = self._transport.call("GET", self._path("/versions"))
-        return [VersionRecord(version) for version in told["versions"]]
+        return [VersionRecord(version) for version in told.objects("versions")]
 
     def activate(self, version: str) -> Self:
         """Make this version the latest: crawls that name no version run it from now on."""
@@ -123,7 +123,7 @@ class Projects(Resource):
 
     def list(self) -> Iterator[Project]:
         """All of them, one by one."""
-        for project in (self._transport.call("GET", "/projects"))["projects"]:
+        for project in (self._transport.call("GET", "/projects")).objects("projects"):
             yield Project(project, self._transport)
 
     def get(self, name: str) -> Project:
@@ -131,14 +131,14 @@ class Projects(Resource):
         return Project({"name": name}, self._transport).refresh()
 
 
-def _project(told: Mapping[str, Any]) -> dict[str, Any]:
+def _project(told: Told) -> dict[str, Any]:
     """A project as lists have it."""
-    versions = [version["version"] for version in told["versions"]]
+    versions = [version["version"] for version in told.objects("versions")]
     return {"name": told["project"], "latest": told["latest"], "previous": told["previous"], "versions": versions}
 
 
-def _variables(told: Mapping[str, Any]) -> list[Variable]:
-    return [Variable(variable) for variable in told["variables"]]
+def _variables(told: Told) -> list[Variable]:
+    return [Variable(variable) for variable in told.objects("variables")]
 
 
 class Node(Bound, NodeRecord):
@@ -172,7 +172,7 @@ class Nodes(Resource):
 
     def list(self) -> Iterator[Node]:
         """All of them, one by one."""
-        for node in (self._transport.call("GET", "/nodes"))["nodes"]:
+        for node in (self._transport.call("GET", "/nodes")).objects("nodes"):
             yield Node(node, self._transport)
 
     def get(self, name: str) -> Node:
@@ -208,7 +208,7 @@ class Keys(Resource):
 
     def list(self) -> Iterator[Key]:
         """All of them, the oldest first; expired and revoked ones, too."""
-        for key in (self._transport.call("GET", "/keys"))["keys"]:
+        for key in (self._transport.call("GET", "/keys")).objects("keys"):
             yield Key(key, self._transport)
 
 
@@ -245,7 +245,7 @@ class SavedViews(Resource):
 
     def list(self, of: ListName | None = None) -> Iterator[SavedView]:
         """The caller's views, in the order in which they were made."""
-        for view in (self._transport.call("GET", "/views", params=given(list=of)))["views"]:
+        for view in (self._transport.call("GET", "/views", params=given(list=of))).objects("views"):
             yield SavedView(view, self._transport)
 
 

@@ -43,6 +43,7 @@ from discoverybot_client.rules import (
     Names,
     Pace,
     Patience,
+    Told,
     comma_separated,
     given,
     idempotent,
@@ -126,7 +127,7 @@ class Schedule(Bound, ScheduleRecord):
     def coming(self, count: int = 10) -> list[ComingRun]:
         """The runs to come: `at`, `due` and `local` of each."""
         told = self._transport.call("GET", self._path("/next"), params={"count": count})
-        return [ComingRun(run) for run in told["runs"]]
+        return [ComingRun(run) for run in told.objects("runs")]
 
     def history(self, *, limit: int | None = None) -> Iterator[Occurrence]:
         """Each time at which the schedule was due, the latest first, with its job or the reason why there is none."""
@@ -204,11 +205,12 @@ class Changes:
             pace.asks()
             asked = self.cursor
             page = self._next_page()
-            if page["changes"] and page["next"] == asked:
+            changes = page.objects("changes")
+            if changes and page["next"] == asked:
                 # whoever goes on would get them again and again
                 raise NoGatewayError(f"the page after {asked!r} of {self._path} is the same again")
-            pause = pace.pause(is_news=bool(page["changes"]))
-            for change in page["changes"]:
+            pause = pace.pause(is_news=bool(changes))
+            for change in changes:
                 yield Change(change)
                 self.cursor = change["seq"]
             self.cursor = page["next"]
@@ -217,7 +219,7 @@ class Changes:
             if pause:
                 time.sleep(pause)
 
-    def _next_page(self) -> dict[str, Any]:
+    def _next_page(self) -> Told:
         """The next page; who follows waits for a gateway that is away."""
         outage = Patience(self._transport.retries, self._patience, was_there=self._transport.was_there)
         while True:
@@ -228,11 +230,11 @@ class Changes:
                     raise
                 self._transport.sleep(outage.pause(error), "GET", self._path, error)
 
-    def _page(self) -> dict[str, Any]:
+    def _page(self) -> Told:
         wait = _WAIT if self._follow else 0
         query = {**self._query, "since": self.cursor, "limit": _MANY, **({"wait": wait} if wait else {})}
         deadline = Deadline(self._transport.timeout + wait, wait + GRACE)
-        page: dict[str, Any] = self._transport.call("GET", self._path, params=query, deadline=deadline)
+        page: Told = self._transport.call("GET", self._path, params=query, deadline=deadline)
         return page
 
 

@@ -195,7 +195,7 @@ class AlertRules(Resource):
     def list(self) -> Iterator[AlertRule]:
         """The rules of the user, and the built-in rules."""
         told = self._transport.call("GET", "/alerts/rules", params=given(user_id=self._user_id))
-        for rule in told["rules"]:
+        for rule in told.objects("rules"):
             yield AlertRule(rule, self._transport)
 
     def get(self, rule_id: str) -> AlertRule:
