@@ -23,6 +23,7 @@ import {
   isAway,
   known,
   Pace,
+  parsed,
   type RequestLimits,
   type Retry,
   record,
@@ -120,6 +121,10 @@ const PERSISTENT = { timeout: 60, retries: Number.POSITIVE_INFINITY, silence: WA
 /** The call that has these limits, beside those with an idempotency key. */
 const CANCEL = 'POST /jobs/{job_id}/cancel';
 
+/** What is answered with a 503 if the gateway is not well. */
+const HEALTH = '/health';
+const UNAVAILABLE = 503;
+
 const DEFAULTS = { timeout: 300, retries: 6 };
 /** Seconds without a byte after which a try is given up, and sent again if the request may be sent twice. */
 const SILENCE = 120;
@@ -156,7 +161,7 @@ export class DiscoveryBot {
         const message = `the answer is a web page: there is no gateway at ${baseUrl}, or a login is before it`;
         throw new NoGatewayError(response.status, { error: { message } });
       }
-      return response;
+      return asAnswer(response, url);
     });
     // async, so that what is wrong with a request rejects, as all else does
     const request = async (asked: RequestOptions) =>
@@ -416,6 +421,23 @@ async function sent(inner: Client, asked: RequestOptions, send: typeof fetch): P
   );
   // what is read in another way than the API's description says is for who asks so
   return has && !own.parseAs ? record(answer, name, has, rows) : answer;
+}
+
+/** A 503 that says how the gateway is, as an answer: that it is down is what was asked for. */
+async function asAnswer(response: Response, url: string): Promise<Response> {
+  if (url !== HEALTH || response.status !== UNAVAILABLE) return response;
+  const text = await response.text();
+  const { headers } = response;
+  return new Response(text, { headers, status: isHealth(text) ? 200 : UNAVAILABLE });
+}
+
+/** Whether it is a gateway's; a proxy's 503 is none. */
+function isHealth(text: string): boolean {
+  try {
+    return typeof Object(parsed(text)).status === 'string';
+  } catch {
+    return false;
+  }
 }
 
 /** Whether it is a page for people. A page that a crawl has saved is an attachment. */

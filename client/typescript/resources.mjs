@@ -237,6 +237,7 @@ const RESOURCES = {
   },
   platform: {
     about: 'How the gateway and what is behind it fare, and who is asking.',
+    health: ['get_health', 'What works and what does not: `status` is `ok`, `degraded`, `starting` or `down`.'],
     jobs: ['get_jobs_health', 'What waits and for how long, for monitoring.'],
     queue: ['get_queue_status', 'What waits and for what, what runs, and how sites fare.'],
     scheduler: ['get_scheduler_status', 'Whether schedules are fired in time.'],

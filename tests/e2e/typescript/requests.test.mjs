@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ApiError, cancelJob, ConflictError, createCrawl, DiscoveryBot, DiscoveryBotError, GatewayUnreachableError, getJob, InvalidAnswerError, KeyRefusedError, NoGatewayError, NotFoundError, pauseJob, TimeoutError, UnavailableError, VERSION } from 'discoverybot-client';
+import { ApiError, cancelJob, ConflictError, createCrawl, DiscoveryBot, DiscoveryBotError, GatewayUnreachableError, getHealth, getJob, InvalidAnswerError, KeyRefusedError, NoGatewayError, NotFoundError, pauseJob, TimeoutError, UnavailableError, VERSION } from 'discoverybot-client';
 import { away, begun, closed, gateway, json, never, pauses, refused } from './gateway.mjs';
 
 const JOB = { kind: 'job', job_id: '1', status: 'finished' };
@@ -132,6 +132,21 @@ test('a refusal is not sent again, and says what is wrong', async () => {
 test('the page of a proxy is an error, too', async () => {
   const { client } = gateway([() => new Response('<h1>no</h1>', { status: 500, headers: { 'Content-Type': 'text/html' } })]);
   await assert.rejects(getJob({ client, path }), { name: 'ApiError', status: 500, code: 'http_error', message: 'GET http://gateway/jobs/1 is answered 500, but not as a gateway does: <h1>no</h1>' });
+});
+
+test('that a gateway is down is an answer to who asks how it is, but not a 503 of another kind', async () => {
+  for (const status of ['down', 'starting']) {
+    const told = { status, checks: {} };
+    const { client, asked } = gateway([json(told, 503)]);
+    assert.deepEqual(await client.platform.health(), told);
+    assert.deepEqual(await getHealth({ client }), told);
+    assert.equal(asked.length, 2);
+  }
+  for (const answer of [refused(503, 'store_away'), json('down', 503), () => new Response('<h1>no</h1>', { status: 503 })]) {
+    const { client, asked } = gateway([answer], { retries: 1 });
+    await assert.rejects(client.platform.health(), UnavailableError);
+    assert.equal(asked.length, 2);
+  }
 });
 
 test('an error has a class of its own', async () => {
