@@ -1,7 +1,7 @@
 /** Streams of events. When a connection breaks, they connect again and continue after the last event that came. */
 
 import type { Client } from './api/client/index.js';
-import { ApiError } from './errors.js';
+import { ApiError, NoGatewayError } from './errors.js';
 import { Deadline, isAway, parsed, passed } from './requests.js';
 
 /** The request of a stream. */
@@ -39,6 +39,7 @@ const LEAST = 250;
 const SILENCE = 45;
 /** Seconds for which a stream waits for a gateway that has never answered. */
 const FIRST_PATIENCE = 60;
+const EVENT_STREAM = 'text/event-stream';
 /** 204: there is nothing left to see. */
 const NO_CONTENT = 204;
 
@@ -97,13 +98,19 @@ async function opened(
     ...limits,
     retries: 0,
     silence: SILENCE,
-    headers: { Accept: 'text/event-stream', 'Last-Event-ID': id || null },
+    headers: { Accept: EVENT_STREAM, 'Last-Event-ID': id || null },
     parseAs: 'stream',
     responseStyle: 'fields',
     throwOnError: true,
     cache: 'no-store',
   });
-  return response.status === NO_CONTENT ? undefined : data;
+  if (response.status === NO_CONTENT) return undefined;
+  const type = response.headers.get('Content-Type') ?? 'no type';
+  if (type.startsWith(EVENT_STREAM)) return data;
+  data.cancel().catch(() => {}); // the connection may have failed
+  const where = client.getConfig().baseUrl;
+  const message = `the answer is ${type} and no stream of events: it does not come from the gateway at ${where}`;
+  throw new NoGatewayError(response.status, { error: { message } });
 }
 
 type Frame = Partial<Record<string, string>>;

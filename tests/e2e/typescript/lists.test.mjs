@@ -124,6 +124,15 @@ test('a gateway that never was there is given up, and one that was is waited for
   assert.equal((await all(back.client.followJob('1'))).at(-1).event, 'end');
 });
 
+test('what is no stream of events is an error at once', async () => {
+  const message = 'the answer is application/json and no stream of events: it does not come from the gateway at http://gateway';
+  const { client, asked } = gateway([json({ status: 'ok' })]);
+  await assert.rejects(client.followJob('1').next(), { name: 'NoGatewayError', status: 200, message });
+  const later = gateway([events('event: log\nid: 1-1\ndata: {}\n\n'), () => new Response('hello')]);
+  await assert.rejects(all(later.client.followJob('1')), { name: 'NoGatewayError', message: /^the answer is text\/plain/ });
+  assert.deepEqual([asked.length, later.asked.length], [1, 2]);
+});
+
 test('data of an event that is no JSON is an error of this package', async () => {
   const { client } = gateway([events('event: log\nid: 1-1\ndata: {"msg"\n\n')]);
   await assert.rejects(all(client.followJob('1')), InvalidAnswerError);
