@@ -15,7 +15,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import httpx2
 
@@ -254,15 +254,30 @@ class Address(NamedTuple):
         """The address for these values; they default to `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`."""
         place = (url or os.environ.get("DISCOVERYBOT_URL") or DEFAULT_URL).rstrip("/")
         secret = os.environ.get("DISCOVERYBOT_KEY", "").strip() if key is None else key
-        parts = urlsplit(place)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or not place.isprintable():
-            raise ValueError(f"url: {place!r} is not the address of a gateway")
+        parts = _parts(place)
         if not (secret.isascii() and secret.isprintable()):
             raise ValueError("key: it has characters that no key has")
         headers = {"User-Agent": _USER_AGENT, **({"Authorization": f"Bearer {secret}"} if secret else {})}
         # no proxy for this machine; and no certificates for plain HTTP, because loading them takes long
         trusted = _trusted(verify) if parts.scheme == "https" else False
         return cls(place, headers, parts.hostname not in _LOOPBACK, trusted)
+
+
+def _parts(place: str) -> SplitResult:
+    """Raises `ValueError` for what is no address of a gateway. Messages and logs have the address, so it may have no
+    password, and one that is in it is not repeated.
+    """
+    try:
+        parts = urlsplit(place)
+        is_address = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # of the port, or of an address in brackets
+        is_address = False
+    if is_address and "@" in parts.netloc:
+        raise ValueError("url: no name or password can be in it; send `headers`")
+    if not is_address or not place.isprintable() or "?" in place or "#" in place:
+        shown = "what stands there" if "@" in place else repr(place)
+        raise ValueError(f"url: {shown} is not the address of a gateway")
+    return parts
 
 
 def _trusted(verify: Verify) -> ssl.SSLContext | bool:

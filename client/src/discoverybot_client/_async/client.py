@@ -56,7 +56,8 @@ class Client:
     """A client of one gateway. Threads, or tasks of one event loop, may share it. A job or another object that it
     returns must not be shared, because `wait` and similar calls update it.
 
-    `url` and `key` default to `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`. On a gateway without keys, `user_id` is the
+    `url` and `key` default to `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`. The URL may have no password, because
+    messages and logs have it: raises `ValueError`. On a gateway without keys, `user_id` is the
     user for whom it asks. `timeout` is for a whole call with its retries, in seconds; each page of a list is a call.
     `retries` is how often a request that fails is sent again at most; 0 is never (`Retries`). `verify` is for
     gateways whose certificate is not of a public authority: the path of a file or a folder with the certificates of
