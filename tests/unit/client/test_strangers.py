@@ -78,3 +78,10 @@ def test_a_list_of_another_kind_is_no_gateways(ask: Callable[[Client, Job], obje
     page = {**dict.fromkeys(names, listed), "next": None, "pending": 0}
     with answered_with(200, page) as client, pytest.raises(NoGatewayError, match="does: there is no '"):
         ask(client, Job({"job_id": "5f0c"}, client._transport))
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
+def test_a_stream_that_is_none_is_no_gateways_and_not_asked_for_again(kind: str) -> None:
+    with answered_with(200, {"job_id": "5f0c"}, kind) as client, pytest.raises(NoGatewayError) as raised:
+        next(Job({"job_id": "5f0c"}, client._transport).events())
+    assert 'answers 200, but not as a gateway does: {"job_id": "5f0c"}' in str(raised.value)

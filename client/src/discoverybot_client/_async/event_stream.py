@@ -15,10 +15,12 @@ from discoverybot_client.errors import NoGatewayError, stranger
 from discoverybot_client.records import Event
 from discoverybot_client.rules import AWAY, SILENCE, Patience, given, unreachable
 
+from .operations import body_of
 from .transport import Transport
 
 _logger = logging.getLogger("discoverybot_client")
 _OK, _NO_CONTENT = 200, 204
+_STREAM = "text/event-stream"
 #: Maximum bytes of an event: a line of a log may have a megabyte, and more as JSON.
 _MAX_EVENT = 64 << 20
 
@@ -32,7 +34,8 @@ async def events(
 ) -> AsyncGenerator[Event, None]:
     """Each event of a stream, from the one after `after` on, to its end. Whenever the connection breaks, it goes
     on after the last event, and an event `dropped` says so. Raises `GatewayUnreachableError` or
-    `UnavailableError` if the gateway is away for `patience` seconds, and `ApiError` if it refuses.
+    `UnavailableError` if the gateway is away for `patience` seconds, `ApiError` if it refuses, and
+    `NoGatewayError` if the answer is no stream.
     """
     last_id, pause = after, 2.0
     outage = Patience(transport.retries, patience, was_there=transport.was_there)
@@ -68,9 +71,11 @@ def _data_of(url: str, text: str) -> dict[str, Any]:
 async def _connected(
     transport: Transport, path: str, last_id: str, query: dict[str, Any]
 ) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
-    headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last_id} if last_id else {})}
+    headers = {"Accept": _STREAM, **({"Last-Event-ID": last_id} if last_id else {})}
     async with transport.opened(path, SILENCE, query, headers) as answer:
         if answer.status_code == _NO_CONTENT:
             raise _OverError
+        if answer.headers.get("Content-Type", "").partition(";")[0].strip().lower() != _STREAM:
+            raise NoGatewayError(stranger(transport.url, await body_of(answer), answer.status_code))
         async for sent in httpx2.EventSource(answer, _MAX_EVENT):
             yield sent
