@@ -58,6 +58,9 @@ export interface DiscoveryBotOptions {
 /** How a crawl is asked for. */
 export interface StartOptions extends KeyedOptions {}
 
+/** A crawl that begins now and once. */
+export type CrawlNow = Omit<api.CrawlRequest, 'interval' | 'schedule_at'>;
+
 /** How a log is followed. */
 export interface FollowOptions extends StreamOptions {
   /** Only lines of this level or higher. */
@@ -182,8 +185,11 @@ export class DiscoveryBot {
   }
 
   /** Asks for a crawl, and resolves to its job once it has ended, well or not: see `requireGood`. `timeout` is for the
-   * whole call, as in `waitForJob`. */
-  async crawl(crawl: api.CrawlRequest, { timeout, ...options }: StartOptions = {}): Promise<api.JobDetail> {
+   * whole call, as in `waitForJob`. `TypeError` for a crawl with `interval` or `schedule_at`: a schedule has no end. */
+  async crawl(crawl: CrawlNow, { timeout, ...options }: StartOptions = {}): Promise<api.JobDetail> {
+    const { interval, schedule_at }: Partial<api.CrawlRequest> = crawl;
+    if (interval != null) throw new TypeError('interval: client.schedules.create makes a schedule');
+    if (schedule_at != null) throw new TypeError('schedule_at: client.startCrawl asks for a crawl that begins later');
     const deadline = new Deadline(timeout);
     const { idempotencyKey, ...limits } = options;
     const first = deadline.isSet ? { deadline: deadline.within(PERSISTENT.timeout) } : {};

@@ -249,6 +249,8 @@ for await (const { user_id } of bot.platform.audit()) user_id satisfies string |
 (await bot.jobs.get('1', { wait: 3 })) satisfies all.JobDetail;
 // @ts-expect-error: what the generator makes requests with is not shown
 bot.interceptors;
+// @ts-expect-error: a schedule has no end
+bot.crawl({ spider: 'seo', interval: '@daily' });
 // editors complete it
 'backoff' satisfies Extract<all.JobStatusView['waiting_reason'], all.WaitingReason>;
 bot.jobs.list() satisfies all.Pages<all.JobSummary>;

@@ -165,6 +165,13 @@ test('a crawl is waited for, and its failure is an error if it has to be good', 
   assert.throws(() => requireGood(ended), { name: 'CrawlFailedError', message: 'job 1: error: it broke', job: { ...job, status: 'error', message: 'it broke' } });
 });
 
+test('a crawl that begins later or again and again is not waited for, and not asked for', async () => {
+  const { client, asked: requests } = gateway([json({ job_id: '1' }, 202)]);
+  await assert.rejects(client.crawl({ spider: 'seo', interval: '@daily' }), { name: 'TypeError', message: /^interval: / });
+  await assert.rejects(client.crawl({ spider: 'seo', schedule_at: '2027-06-01T00:00:00Z' }), { name: 'TypeError', message: /^schedule_at: / });
+  assert.equal(requests.length, 0);
+});
+
 test('changes are followed from a cursor on', async () => {
   const { client, asked: requests } = gateway([json({ changes: [{ seq: 8 }], next: 8, pending: 0 }), away, json({ changes: [], next: 9, pending: 0 }), json({ changes: [{ seq: 10 }], next: 10, pending: 0 }), away]);
   const found = [];
