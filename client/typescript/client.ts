@@ -11,7 +11,16 @@ import {
   listDatasetChanges,
 } from './api/sdk.gen.js';
 import type * as api from './api/types.gen.js';
-import { ApiError, errorOf, jobOf, NoGatewayError, NotFoundError, TimeoutError, WaitTimeoutError } from './errors.js';
+import {
+  ApiError,
+  errorOf,
+  InvalidAnswerError,
+  jobOf,
+  NoGatewayError,
+  NotFoundError,
+  TimeoutError,
+  WaitTimeoutError,
+} from './errors.js';
 import { follow, type StreamOptions } from './events.js';
 import { innerOf, keepInner } from './inner.js';
 import { type Exported, type Format, type KeyedOptions, type Listed, split } from './methods.js';
@@ -277,8 +286,10 @@ export class DiscoveryBot {
       const limits = { retries: Number.POSITIVE_INFINITY, ...own };
       const asked = { ...query, since, wait: WAIT, limit: 1000 };
       const page = await listDatasetChanges({ client: this, path: { name }, query: asked, ...limits });
-      yield* page.changes;
       const before = since;
+      if (page.changes.length && page.next === before)
+        throw new InvalidAnswerError(`the changes after ${before} lead to themselves`);
+      yield* page.changes;
       since = page.next;
       await pace.next(since !== before);
     }

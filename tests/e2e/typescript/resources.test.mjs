@@ -185,6 +185,15 @@ test('changes are followed from a cursor on', async () => {
   await assert.rejects(gone.next(), DiscoveryBotError);
 });
 
+test('changes that come again are an error', async () => {
+  const { client, asked: requests } = gateway([json({ changes: [{ seq: 5 }], next: 5, pending: 0 })]);
+  const found = [];
+  await assert.rejects(async () => {
+    for await (const { seq } of client.followChanges('p')) found.push(seq);
+  }, { name: 'InvalidAnswerError', message: 'the changes after 5 lead to themselves' });
+  assert.deepEqual([found, requests.length], [[5], 2]);
+});
+
 test('without patience a gateway still has the time that it may wait for changes', async () => {
   const { client } = gateway([json({ changes: [{ seq: 1 }], next: 1, pending: 0 })]);
   await client.followChanges('p', { patience: 0 }).next();
