@@ -21,7 +21,7 @@ import {
   TimeoutError,
   WaitTimeoutError,
 } from './errors.js';
-import { follow, type StreamOptions } from './events.js';
+import { FIRST_PATIENCE, follow, type StreamOptions } from './events.js';
 import { innerOf, keepInner } from './inner.js';
 import { type Exported, type Format, type KeyedOptions, type Listed, split } from './methods.js';
 import type { Pages } from './pages.js';
@@ -276,16 +276,25 @@ export class DiscoveryBot {
   }
 
   /** Each change of a dataset after `since`, then each further change: the loop does not end. To go on later, use the
-   * `seq` of the last change as `since`. Waits for a gateway that is away, for `patience` seconds if they are given. */
+   * `seq` of the last change as `since`. Waits for a gateway that is away, for `patience` seconds after it was lost; without
+   * `patience` for ever, and for a minute if it has never answered. */
   async *followChanges(name: string, options: ChangesOptions = {}): AsyncGenerator<api.ChangeView, void> {
-    const { patience = Number.POSITIVE_INFINITY, timeout, signal, ...query } = options;
+    const { patience, timeout, signal, ...query } = options;
     const deadline = new Deadline(timeout);
     const pace = new Pace(deadline, signal);
+    const told = innerOf(this).getConfig().onRetry;
+    let longest = patience ?? FIRST_PATIENCE;
     for (let { since } = query; ; deadline.check()) {
-      const own = { deadline: deadline.within(patience + WAIT + GRACE), silence: WAIT + GRACE, signal };
-      const limits = { retries: Number.POSITIVE_INFINITY, ...own };
+      let lost: number | undefined;
+      const onRetry = (retry: Retry) => {
+        lost ??= performance.now();
+        if (performance.now() - lost >= 1000 * longest) throw retry.error;
+        told?.(retry);
+      };
+      const limits = { retries: Number.POSITIVE_INFINITY, deadline, silence: WAIT + GRACE, signal, onRetry };
       const asked = { ...query, since, wait: WAIT, limit: 1000 };
       const page = await listDatasetChanges({ client: this, path: { name }, query: asked, ...limits });
+      longest = patience ?? Number.POSITIVE_INFINITY;
       const before = since;
       if (page.changes.length && page.next === before)
         throw new InvalidAnswerError(`the changes after ${before} lead to themselves`);

@@ -38,7 +38,7 @@ const LEAST = 250;
 /** Seconds without a word after which a connection is dead: the gateway sends a comment every 15 s. */
 const SILENCE = 45;
 /** Seconds for which a stream waits for a gateway that has never answered. */
-const FIRST_PATIENCE = 60;
+export const FIRST_PATIENCE = 60;
 const EVENT_STREAM = 'text/event-stream';
 /** 204: there is nothing left to see. */
 const NO_CONTENT = 204;

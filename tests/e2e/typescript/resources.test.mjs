@@ -194,6 +194,24 @@ test('changes that come again are an error', async () => {
   assert.deepEqual([found, requests.length], [[5], 2]);
 });
 
+test('changes are waited for as long as patience says, and a gateway that never answered for a minute', async (t) => {
+  const page = json({ changes: [{ seq: 1 }], next: 1, pending: 0 });
+  const follow = async (answers, options) => {
+    const { client, asked: requests } = gateway(answers);
+    t.mock.method(performance, 'now', () => 2000 * requests.length);
+    const changes = client.followChanges('p', options);
+    await assert.rejects(async () => {
+      for await (const { seq } of changes) if (seq === 2) throw new Error('back');
+    }, answers.length > 9 ? { message: 'back' } : GatewayUnreachableError);
+    t.mock.restoreAll();
+    return requests.length;
+  };
+  assert.equal(await follow([away]), 31);
+  assert.equal(await follow([page, away], { patience: 4 }), 4);
+  assert.equal(await follow([away], { patience: 0 }), 1);
+  assert.equal(await follow([page, ...Array(50).fill(away), json({ changes: [{ seq: 2 }], next: 2, pending: 0 })]), 52);
+});
+
 test('without patience a gateway still has the time that it may wait for changes', async () => {
   const { client } = gateway([json({ changes: [{ seq: 1 }], next: 1, pending: 0 })]);
   await client.followChanges('p', { patience: 0 }).next();
