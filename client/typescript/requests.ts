@@ -49,10 +49,9 @@ const REPEATABLE: readonly string[] = ['GET', 'HEAD', 'PUT', 'DELETE'];
 const FIRST = 250;
 const LONGEST = 30_000;
 const ASKED_FOR = 120_000;
-/** Milliseconds: an answer that the gateway has waited with takes longer; and the longest pause after one that it has
- * not waited with. */
+/** Milliseconds: an answer that the gateway has waited with takes longer. */
 const QUICK = 1000;
-/** Milliseconds. */
+/** Milliseconds: the longest pause after an answer that the gateway has not waited with. */
 const LONGEST_LOOK = 5000;
 /** Milliseconds. A longer timer would be over at once. */
 const LONGEST_TIMER = 2 ** 31 - 1;
